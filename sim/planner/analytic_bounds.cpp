@@ -335,9 +335,9 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     const double state_bytes =
         states_away ? 0 : static_cast<double>(4 * training.optimizer.states() + (has_master ? 4 : 0));
     // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
-    const auto gradient_bytes = static_cast<double>(
-        kind.shards_gradients ? std::min(size_of(precision.gradient), size_of(precision.parameter))
-                                    : size_of(precision.gradient));
+    const auto gradient_bytes =
+        static_cast<double>(kind.shards_gradients ? std::min(size_of(precision.gradient), size_of(precision.parameter))
+                                                  : size_of(precision.gradient));
     AnalyticBounds result;
     const auto context = static_cast<double>(runtime_bytes(choice));
     // An arena laid out ahead has room for all frames and all transients. An allocator needs room only for what is

@@ -1,9 +1,6 @@
 #include "sim/program/body_builder.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
-#include <utility>
 
 #include "core/error.h"
 #include "sim/program/step_slots.h"
@@ -24,21 +21,13 @@ struct BoundaryAxis {
     Stream stream;
     const char* prefix;
 };
-BoundaryAxis axis_of(Boundary::Axis axis) {
-    switch (axis) {
-        case Boundary::Axis::tp:
-            return {GroupAxis::tp, Stream::tp, "tp."};
-        case Boundary::Axis::cp:
-            return {GroupAxis::cp, Stream::cp, "cp."};
-        case Boundary::Axis::ep:
-            return {GroupAxis::ep, Stream::ep, "ep."};
-        case Boundary::Axis::etp:
-            return {GroupAxis::etp, Stream::ep, "etp."};
-        case Boundary::Axis::pp:  // vocabulary parallelism requires tp = 1, so the tp stream is unused
-            return {GroupAxis::pipeline, Stream::tp, "vocabulary."};
-    }
-    throw_bug(__FILE__, __LINE__, "Boundary::Axis", "unknown axis");
-}
+constexpr EnumArray<Boundary::Axis, BoundaryAxis, 5> kBoundaryAxes{{{
+    {GroupAxis::tp, Stream::tp, "tp."},
+    {GroupAxis::cp, Stream::cp, "cp."},
+    {GroupAxis::ep, Stream::ep, "ep."},
+    {GroupAxis::etp, Stream::ep, "etp."},
+    {GroupAxis::pipeline, Stream::tp, "vocabulary."},  // vocabulary parallelism requires tp = 1
+}}};
 
 /// The kind of a boundary's communication, and the verb in its name.
 struct BoundaryOperation {
@@ -46,238 +35,18 @@ struct BoundaryOperation {
     const char* verb;
     ReduceOp reduce = ReduceOp::sum;
 };
-BoundaryOperation operation_of(Boundary::Kind kind) {
-    switch (kind) {
-        case Boundary::Kind::gather:
-            return {CommKind::all_gather, "gather"};
-        case Boundary::Kind::reduce:
-            return {CommKind::all_reduce, "reduce"};
-        case Boundary::Kind::reduce_scatter:
-            return {CommKind::reduce_scatter, "reduce_scatter"};
-        case Boundary::Kind::reduce_max:
-            return {CommKind::all_reduce, "reduce_max", ReduceOp::max};
-        case Boundary::Kind::all_to_all:
-            return {CommKind::all_to_all, "all_to_all"};
-        case Boundary::Kind::exchange:
-            return {CommKind::exchange, "exchange"};
-        case Boundary::Kind::broadcast:
-            return {CommKind::broadcast, "broadcast"};
-        case Boundary::Kind::reduce_to_root:
-            return {CommKind::reduce, "reduce"};
-    }
-    throw_bug(__FILE__, __LINE__, "Boundary::Kind", "unknown kind");
-}
-
-/// Splits a pass into instructions. Compute operators are appended to the open instruction until an event closes it.
-class InstructionBuilder {
-  public:
-    explicit InstructionBuilder(Body& body) : body_(body) {}
-
-    void add(const Operator& op) {
-        const std::set<InstructionIndex> pending = pending_of(op);
-        if (!pending.empty()) {
-            close();
-            for (const InstructionIndex instruction : pending) settle(instruction);
-            open(std::vector<InstructionIndex>(pending.begin(), pending.end()));
-        } else if (open_ < 0) {
-            open({});
-        }
-        body_.operators.push_back(op);
-        ++current().operator_count;
-        if (op.flops >= heaviest_flops_) {
-            heaviest_flops_ = op.flops;
-            name_hint_ = op.out[0] == kNoSlot ? std::string(name_of(op.kind)) : slot_name(op.out[0]);
-        }
-    }
-
-    /// An operator on another local stream, as an instruction by itself.
-    void add(const Operator& op, Stream stream, const std::string& name, Follows follows) {
-        const std::set<InstructionIndex> pending = pending_of(op);
-        Instruction instruction{.name = unique(name), .stream = stream, .operator_count = 1};
-        instruction.after = after_compute(pending, stream, follows);
-        instruction.first_operator = body_.operators.add(op);
-        const InstructionIndex index = append(std::move(instruction));
-        for (const SlotIndex slot : op.in) note(reader_, slot, index);
-        for (const SlotIndex slot : op.out) note(writer_, slot, index);
-    }
-
-    /// The host waits until everything so far has completed.
-    void host_wait(const std::string& name, Follows follows) {
-        PerStream<InstructionIndex> last{};
-        last.fill(-1);
-        for (const InstructionIndex i : body_.instructions.indices()) last[stream_of(i)] = i;
-        Instruction instruction{.name = unique(name), .stream = Stream::host, .operator_count = 1};
-        instruction.after = after_compute({}, Stream::host, follows);
-        for (const Stream stream : kStreams) {
-            if (last[stream] >= 0 && stream != Stream::compute && stream != Stream::host) {
-                instruction.after.push_back(last[stream]);
-            }
-        }
-        instruction.first_operator = body_.operators.add({.kind = models::OpKind::host_wait});
-        append(std::move(instruction));
-    }
-
-    void add(const Boundary& boundary, Follows follows) {
-        const BoundaryAxis across = axis_of(boundary.axis);
-        const BoundaryOperation by = operation_of(boundary.kind);
-        const Communication communication{.kind = by.kind,
-                                          .axis = across.axis,
-                                          .reduce = by.reduce,
-                                          .dtype = boundary.dtype,
-                                          .elements = boundary.elements,
-                                          .in = boundary.in,
-                                          .out = boundary.out,
-                                          .root = boundary.root,
-                                          .send_counts = boundary.send_counts,
-                                          .receive_counts = boundary.receive_counts,
-                                          .row_elements = boundary.row_elements};
-        const std::string name = std::string(across.prefix) + by.verb + "." + slot_name(boundary.in);
-        note_accesses(communicate(name, across.stream, communication, follows));
-    }
-
-    /// A communication. It waits for the computation that `follows` names and for conflicting accesses to its slots on
-    /// other streams.
-    InstructionIndex communicate(const std::string& name, Stream stream, const Communication& communication,
-                                 Follows follows = Follows::computation) {
-        std::set<InstructionIndex> pending;
-        for (const SlotIndex slot : communication.slots_read()) collect(writer_, slot, pending);
-        collect(writer_, communication.out, pending);
-        collect(reader_, communication.out, pending);
-        if (communication.consumes) collect(reader_, communication.in, pending);
-        Instruction instruction{
-            .name = unique(name), .stream = stream, .is_communication = true, .communication = communication};
-        instruction.after = after_compute(pending, stream, follows);
-        return append(std::move(instruction));
-    }
-    /// Makes later computation on the communication's slots wait for it.
-    void note_accesses(InstructionIndex index) {
-        const Communication& communication = body_.instructions[index].communication;
-        note(writer_, communication.out, index);
-        if (communication.consumes) note(writer_, communication.in, index);
-        for (const SlotIndex slot : communication.slots_read()) {
-            if (slot != communication.out) note(reader_, slot, index);
-        }
-    }
-
-    /// Declares that two slots are the same memory.
-    void alias(SlotIndex slot, SlotIndex of) { aliases_[slot] = of; }
-
-    /// Lets the compute stream wait for the noted writes that are still in flight on other streams. Reductions of
-    /// buckets in place are not noted: only the optimizer waits for them.
-    void finish() {
-        std::set<InstructionIndex> pending;
-        for (const InstructionIndex writer : writer_) {
-            if (writer >= 0) pending.insert(writer);
-        }
-        close();
-        if (pending.empty()) return;
-        open(std::vector<InstructionIndex>(pending.begin(), pending.end()));
-        name_hint_ = "event";
-        close();
-    }
-
-    void close() {
-        if (open_ < 0) return;
-        current().name = unique(name_hint_);
-        last_compute_ = open_;
-        open_ = -1;
-    }
-
-  private:
-    using Table = IndexedVector<SlotIndex, InstructionIndex>;
-    [[nodiscard]] Instruction& current() { return body_.instructions[open_]; }
-    [[nodiscard]] const std::string& slot_name(SlotIndex slot) const { return body_.slots[slot].decl.name; }
-    [[nodiscard]] Stream stream_of(InstructionIndex index) const { return body_.instructions[index].stream; }
-    InstructionIndex append(Instruction instruction) { return body_.instructions.add(std::move(instruction)); }
-
-    void open(std::vector<InstructionIndex> after) {
-        open_ = append(
-            {.stream = Stream::compute, .first_operator = body_.operators.next_index(), .after = std::move(after)});
-        heaviest_flops_ = -1;
-        name_hint_.clear();
-    }
-
-    /// Closes the open instruction and returns what an instruction on `stream` must wait for: the last computation of
-    /// the body, and the pending instructions on other streams. If the body has not computed anything yet and
-    /// `follows` asks for all earlier computation, an empty compute instruction serves as the event.
-    [[nodiscard]] std::vector<InstructionIndex> after_compute(const std::set<InstructionIndex>& pending, Stream stream,
-                                                              Follows follows) {
-        close();
-        if (last_compute_ < 0 && follows == Follows::computation) {
-            open({});
-            name_hint_ = "event";
-            close();
-        }
-        std::vector<InstructionIndex> after;
-        if (last_compute_ >= 0) after.push_back(last_compute_);
-        for (const InstructionIndex instruction : pending) {
-            if (stream_of(instruction) != stream) after.push_back(instruction);
-        }
-        return after;
-    }
-
-    std::string unique(const std::string& name) {
-        const int count = ++used_[name];
-        return count == 1 ? name : name + "." + std::to_string(count);
-    }
-
-    [[nodiscard]] SlotIndex canonical(SlotIndex slot) const {
-        const auto found = aliases_.find(slot);
-        return found == aliases_.end() ? slot : found->second;
-    }
-    void collect(const Table& table, SlotIndex named, std::set<InstructionIndex>& pending) const {
-        const SlotIndex slot = canonical(named);
-        if (slot == kNoSlot || slot >= table.next_index()) return;
-        if (table[slot] >= 0) pending.insert(table[slot]);
-    }
-    [[nodiscard]] std::set<InstructionIndex> pending_of(const Operator& op) const {
-        std::set<InstructionIndex> pending;
-        for (const SlotIndex slot : op.in) collect(writer_, slot, pending);
-        collect(writer_, op.scratch, pending);
-        for (const SlotIndex slot : op.out) {
-            collect(writer_, slot, pending);
-            collect(reader_, slot, pending);
-        }
-        return pending;
-    }
-    void note(Table& table, SlotIndex named, InstructionIndex index) const {
-        const SlotIndex slot = canonical(named);
-        if (slot == kNoSlot) return;
-        if (slot >= table.next_index()) table.resize(slot.position() + 1, -1);
-        table[slot] = index;
-    }
-    /// The compute stream has waited for this instruction, and so, streams being FIFOs, for all earlier ones of its
-    /// stream: they are no longer pending.
-    void settle(InstructionIndex instruction) {
-        for (Table* table : {&writer_, &reader_}) {
-            for (InstructionIndex& entry : *table) {
-                if (entry >= 0 && entry <= instruction && stream_of(entry) == stream_of(instruction)) entry = -1;
-            }
-        }
-    }
-
-    Body& body_;
-    Table writer_, reader_;  // by slot: other streams' last write and read, if the compute stream has not waited for it
-    std::map<SlotIndex, SlotIndex> aliases_;
-    std::map<std::string, int> used_;
-    InstructionIndex open_ = -1;
-    InstructionIndex last_compute_ = -1;
-    double heaviest_flops_ = -1;
-    std::string name_hint_;
-};
-
-SlotDecl flat(const std::string& name, SlotRole role, DType dtype, std::int64_t elements) {
-    return {.name = name, .role = role, .dtype = dtype, .shape = {elements}};
-}
-
-Operator streaming(models::OpKind kind, std::int64_t elements, SlotIndex from, DType from_type, SlotIndex to,
-                   DType to_type) {
-    Operator op{.kind = kind, .elements = elements, .in = {from}, .out = {to}};
-    op.flops = static_cast<double>(elements);
-    op.bytes_read = static_cast<double>(elements * size_of(from_type));
-    op.bytes_written = static_cast<double>(elements * size_of(to_type));
-    return op;
-}
+constexpr EnumArray<Boundary::Kind, BoundaryOperation, 8> kBoundaryOperations{{{
+    {CommKind::all_gather, "gather"},
+    {CommKind::all_reduce, "reduce"},
+    {CommKind::reduce_scatter, "reduce_scatter"},
+    {CommKind::all_reduce, "reduce_max", ReduceOp::max},
+    {CommKind::all_to_all, "all_to_all"},
+    {CommKind::exchange, "exchange"},
+    {CommKind::broadcast, "broadcast"},
+    {CommKind::reduce, "reduce"},
+}}};
+static_assert(kBoundaryAxes[Boundary::Axis::pp].axis == GroupAxis::pipeline &&
+              kBoundaryOperations[Boundary::Kind::reduce_to_root].kind == CommKind::reduce);
 
 /// The slots of a bucket's reduction.
 struct ReductionSlots {
@@ -285,74 +54,22 @@ struct ReductionSlots {
     SlotIndex source = kNoSlot;  // input of the collective: the gradients, or the staging buffer
     SlotIndex shard = kNoSlot;
 };
-
-template <typename AddSlot>
-ReductionSlots reduction_slots(const std::string& name, const BucketCut& bucket, DType gradient_dtype, AddSlot&& add) {
+ReductionSlots add_slots(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype) {
     ReductionSlots slots;
     const Reduction& reduction = bucket.reduction;
-    const auto range = [&](Space space, const SlotDecl& decl, std::int64_t offset) {
-        return add(Slot{.decl = decl, .space = space, .offset = offset, .bytes = decl.bytes(), .range = bucket.range});
-    };
-    slots.gradient =
-        range(Space::gradient, flat(name, SlotRole::gradient, gradient_dtype, bucket.elements), bucket.offset);
-    slots.source = slots.gradient;
+    slots.source = slots.gradient = writer.slot(flat_slot(Space::gradient, name, SlotRole::gradient, gradient_dtype,
+                                                          bucket.elements, bucket.offset, bucket.range));
     if (reduction.staged) {
-        slots.source =
-            range(Space::reduction, flat(name + ".staged", SlotRole::transient, reduction.dtype, bucket.elements),
-                  bucket.reduction_offset);
+        slots.source = writer.slot(flat_slot(Space::reduction, name + ".staged", SlotRole::transient, reduction.dtype,
+                                             bucket.elements, bucket.reduction_offset, bucket.range));
+        writer.stage(slots.source, bucket.reduction_offset);
     }
     if (reduction.kind == CommKind::reduce_scatter) {
-        slots.shard = range(Space::gradient_shard,
-                            flat(name + ".shard", SlotRole::gradient, reduction.shard_dtype, bucket.shard_elements),
-                            bucket.shard_offset);
+        slots.shard =
+            writer.slot(flat_slot(Space::gradient_shard, name + ".shard", SlotRole::gradient, reduction.shard_dtype,
+                                  bucket.shard_elements, bucket.shard_offset, bucket.range));
     }
     return slots;
-}
-
-template <typename Compute, typename Communicate>
-void emit_reduction(const std::string& name, const BucketCut& bucket, DType gradient_dtype, const ReductionSlots& slots,
-                    Compute&& compute, Communicate&& communicate) {
-    const Reduction& reduction = bucket.reduction;
-    if (reduction.staged) {
-        compute(streaming(models::OpKind::cast, bucket.elements, slots.gradient, gradient_dtype, slots.source,
-                          reduction.dtype));
-    }
-    const bool scatters = reduction.kind == CommKind::reduce_scatter;
-    if (reduction.staged && scatters && reduction.again) {
-        Operator clear{.kind = models::OpKind::clear, .elements = bucket.elements, .out = {slots.gradient}};
-        clear.bytes_written = static_cast<double>(bucket.elements * size_of(gradient_dtype));
-        compute(clear);
-    }
-    // The next reduction sums over the ranks again, so that a sum that stayed on all ranks would count several times.
-    // An all-reduce therefore leaves the mean on all ranks; a reduce-scatter leaves the sum on one rank only.
-    const ReduceOp op = reduction.again ? ReduceOp::mean : ReduceOp::sum;
-    communicate(name, Stream::dp,
-                Communication{.kind = reduction.kind,
-                              .axis = reduction.axis,
-                              .reduce = scatters ? ReduceOp::sum : op,
-                              .dtype = reduction.dtype,
-                              .elements = bucket.elements,
-                              .in = slots.source,
-                              .out = scatters ? slots.shard : slots.source,
-                              .accumulates = reduction.accumulates,
-                              .consumes = scatters && reduction.again && !reduction.staged});
-    if (!reduction.replicates) return;
-    communicate(name + ".replicate", Stream::dp_replicate,
-                Communication{.kind = CommKind::all_reduce,
-                              .axis = GroupAxis::dp_replicate,
-                              .reduce = op,
-                              .dtype = reduction.shard_dtype,
-                              .elements = bucket.shard_elements,
-                              .in = slots.shard,
-                              .out = slots.shard});
-}
-
-/// The previous bucket in the bucket's staging buffer, which must be copied back first.
-BucketCut bucket_before(const BucketCut& bucket) {
-    BucketCut before = bucket;
-    before.offset = bucket.back_offset;
-    before.elements = bucket.back_elements;
-    return before;
 }
 
 /// Vocabulary parallelism: the operators that wait for other ranks' statistics while the pass continues, and embedding
@@ -362,6 +79,7 @@ bool runs_on_side(const LoweredLayer& layer, Phase phase, const Operator& op) {
     return op.kind == models::OpKind::cross_entropy_loss || op.kind == models::OpKind::cross_entropy_correct ||
            op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::embedding_forward;
 }
+
 /// Whether the segment lists order the communication after earlier bodies, so that it need not wait for unrelated
 /// computation.
 bool lists_order_it(const LoweredLayer& layer, const Boundary& boundary) {
@@ -389,152 +107,314 @@ std::vector<std::ptrdiff_t> bucket_positions(const LoweredLayer& layer, const st
     return positions;
 }
 
-IndexedVector<SlotIndex, Slot> slots_of(const LoweredLayer& layer) {
+void add_slots(BodyWriter& writer, const LoweredLayer& layer) {
     ORRERY_CHECK(layer.places.size() == layer.slots.size(), "a layer needs a place for each slot");
-    IndexedVector<SlotIndex, Slot> slots;
     for (const SlotIndex i : layer.slots.indices()) {
         const SlotPlace& place = layer.places[i];
-        slots.push_back({.decl = layer.slots[i],
-                         .space = place.space,
-                         .offset = place.offset,
-                         .bytes = layer.slots[i].bytes(),
-                         .range = place.range,
-                         .born = layer.lives[i].born,
-                         .dies = layer.lives[i].dies,
-                         .own_block = place.own_block});
+        Slot slot = slot_at(place.space, layer.slots[i], place.offset, place.range);
+        slot.born = layer.lives[i].born;
+        slot.dies = layer.lives[i].dies;
+        slot.own_block = place.own_block;
+        writer.slot(std::move(slot));
     }
-    return slots;
 }
 
 }  // namespace
 
+Slot slot_at(Space space, SlotDecl decl, std::int64_t offset, ParameterRange range) {
+    const std::int64_t bytes = decl.bytes();
+    return {.decl = std::move(decl), .space = space, .offset = offset, .bytes = bytes, .range = range};
+}
+
+Slot flat_slot(Space space, const std::string& name, SlotRole role, DType dtype, std::int64_t elements,
+               std::int64_t offset, ParameterRange range) {
+    return slot_at(space, {.name = name, .role = role, .dtype = dtype, .shape = {elements}}, offset, range);
+}
+
 Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
                 const std::vector<BucketCut>& buckets) {
-    Body body{.phase = phase, .layer_kind = layer.kind, .slots = slots_of(layer)};
-    std::map<std::int64_t, SlotIndex> staging;  // by offset
-    const auto add_slot = [&](Slot slot) { return body.slots.add(std::move(slot)); };
-    InstructionBuilder builder(body);
-    const auto compute = [&](const Operator& op) {
-        if (runs_on_side(layer, phase, op)) {
-            builder.add(op, Stream::side, std::string(name_of(op.kind)), Follows::own);
-        } else {
-            builder.add(op);
-        }
-    };
+    BodyWriter writer(phase, layer.kind);
+    add_slots(writer, layer);
     const std::vector<std::ptrdiff_t> complete_after = bucket_positions(layer, steps, buckets);
     const auto reduce_after = [&](std::ptrdiff_t position) {
         for (std::size_t b = 0; b < buckets.size(); ++b) {
             if (complete_after[b] != position) continue;
-            const BucketCut& bucket = buckets[b];
-            const DType dtype = layer.slot(bucket.gradient_slot).dtype;
-            const std::string name = "dp.bucket." + std::to_string(b);
-            ReductionSlots slots = reduction_slots(name, bucket, dtype, add_slot);
-            if (bucket.reduction.staged) {
-                // Slots in the same staging buffer alias, so that a later bucket's cast waits for the earlier
-                // collective.
-                const auto share = [&](SlotIndex slot) {
-                    builder.alias(slot, staging.try_emplace(bucket.reduction_offset, slot).first->second);
-                };
-                share(slots.source);
-                if (bucket.back_elements > 0) {
-                    const BucketCut before = bucket_before(bucket);
-                    const ReductionSlots back = reduction_slots(name + ".before", before, dtype, add_slot);
-                    share(back.source);
-                    compute(streaming(models::OpKind::cast, before.elements, back.source, before.reduction.dtype,
-                                      back.gradient, dtype));
-                }
-            }
-            emit_reduction(name, bucket, dtype, slots, compute,
-                           [&](const std::string& what, Stream stream, const Communication& communication) {
-                               const InstructionIndex index = builder.communicate(what, stream, communication);
-                               const bool is_followed = bucket.reduction.staged || bucket.reduction.replicates;
-                               if (is_followed) builder.note_accesses(index);
-                           });
+            write_reduction(writer, "dp.bucket." + std::to_string(b), buckets[b],
+                            layer.slot(buckets[b].gradient_slot).dtype);
         }
     };
     reduce_after(-1);
     for (std::size_t i = 0; i < steps.size(); ++i) {
         if (const auto* boundary = std::get_if<Boundary>(&steps[i])) {
-            builder.add(*boundary, lists_order_it(layer, *boundary) ? Follows::own : Follows::computation);
+            writer.communicate(*boundary, lists_order_it(layer, *boundary) ? Follows::own : Follows::computation);
+        } else if (const auto& op = std::get<Operator>(steps[i]); runs_on_side(layer, phase, op)) {
+            writer.op(op, Stream::side, "", Follows::own);
         } else {
-            compute(std::get<Operator>(steps[i]));
+            writer.op(op);
         }
         reduce_after(static_cast<std::ptrdiff_t>(i));
     }
-    if (layer.options.leaves_communication_open) {
-        builder.close();
-    } else {
-        builder.finish();
-    }
-    complete(body);
-    return body;
+    if (!layer.options.leaves_communication_open) writer.join();
+    return writer.finish();
 }
 
-struct BodyWriter::State {
-    Body body;
-    InstructionBuilder builder{body};
-};
-
-BodyWriter::BodyWriter(Phase phase, models::LayerKind kind) : state_(std::make_unique<State>()) {
-    state_->body.phase = phase;
-    state_->body.layer_kind = kind;
+BodyWriter::BodyWriter(Phase phase, models::LayerKind kind) {
+    body_.phase = phase;
+    body_.layer_kind = kind;
 }
-BodyWriter::~BodyWriter() = default;
 
-SlotIndex BodyWriter::slot(Slot slot) {
-    return state_->body.slots.add(std::move(slot));
+void BodyWriter::stage(SlotIndex slot, std::int64_t offset) {
+    aliases_[slot] = staging_.try_emplace(offset, slot).first->second;
+}
+
+Operator BodyWriter::streaming(models::OpKind kind, SlotIndex from, SlotIndex to) const {
+    Operator op{.kind = kind, .elements = body_.slots[from].decl.elements(), .in = {from}, .out = {to}};
+    op.flops = static_cast<double>(op.elements);
+    op.bytes_read = static_cast<double>(body_.slots[from].bytes);
+    op.bytes_written = static_cast<double>(body_.slots[to].bytes);
+    return op;
 }
 
 void BodyWriter::op(const Operator& op, Stream stream, const std::string& name, Follows follows) {
-    if (stream == Stream::compute) {
-        state_->builder.add(op);
-    } else {
-        state_->builder.add(op, stream, name.empty() ? std::string(name_of(op.kind)) : name, follows);
+    if (stream == Stream::compute) return add_computation(op);
+    Instruction instruction{
+        .name = unique(name.empty() ? std::string(name_of(op.kind)) : name), .stream = stream, .operator_count = 1};
+    instruction.after = after_compute(pending_of(op), stream, follows);
+    instruction.first_operator = body_.operators.add(op);
+    const InstructionIndex index = body_.instructions.add(std::move(instruction));
+    for (const SlotIndex slot : op.in) note(reader_, slot, index);
+    for (const SlotIndex slot : op.out) note(writer_, slot, index);
+}
+
+void BodyWriter::add_computation(const Operator& op) {
+    const Instructions pending = pending_of(op);
+    if (!pending.empty()) {
+        close();
+        for (const InstructionIndex instruction : pending) settle(instruction);
+        open(pending);
+    } else if (open_ < 0) {
+        open({});
+    }
+    body_.operators.push_back(op);
+    ++current().operator_count;
+    if (op.flops >= heaviest_flops_) {
+        heaviest_flops_ = op.flops;
+        name_hint_ = op.out[0] == kNoSlot ? std::string(name_of(op.kind)) : slot_name(op.out[0]);
     }
 }
 
+void BodyWriter::clear(SlotIndex slot) {
+    Operator op{.kind = models::OpKind::clear, .elements = body_.slots[slot].decl.elements(), .out = {slot}};
+    op.bytes_written = static_cast<double>(body_.slots[slot].bytes);
+    add_computation(op);
+}
+
+/// A communication waits for the computation that `follows` names and for conflicting accesses to its slots on other
+/// streams.
 void BodyWriter::communicate(const std::string& name, Stream stream, const Communication& communication,
-                             Follows follows) {
+                             Follows follows, bool is_followed) {
     // At the end of a step the action's waits order the instruction after earlier computation.
-    if (state_->body.phase == Phase::gradient_sync) follows = Follows::own;
-    state_->builder.note_accesses(state_->builder.communicate(name, stream, communication, follows));
+    if (body_.phase == Phase::gradient_sync) follows = Follows::own;
+    Instructions pending;
+    for (const SlotIndex slot : communication.slots_read()) collect(writer_, slot, pending);
+    collect(writer_, communication.out, pending);
+    collect(reader_, communication.out, pending);
+    if (communication.consumes) collect(reader_, communication.in, pending);
+    Instruction instruction{
+        .name = unique(name), .stream = stream, .is_communication = true, .communication = communication};
+    instruction.after = after_compute(pending, stream, follows);
+    const InstructionIndex index = body_.instructions.add(std::move(instruction));
+    if (!is_followed) return;
+    note(writer_, communication.out, index);
+    if (communication.consumes) note(writer_, communication.in, index);
+    for (const SlotIndex slot : communication.slots_read()) {
+        if (slot != communication.out) note(reader_, slot, index);
+    }
+}
+
+void BodyWriter::communicate(const Boundary& boundary, Follows follows) {
+    const BoundaryAxis& across = kBoundaryAxes[boundary.axis];
+    const BoundaryOperation& by = kBoundaryOperations[boundary.kind];
+    communicate(std::string(across.prefix) + by.verb + "." + slot_name(boundary.in), across.stream,
+                Communication{.kind = by.kind,
+                              .axis = across.axis,
+                              .reduce = by.reduce,
+                              .dtype = boundary.dtype,
+                              .elements = boundary.elements,
+                              .in = boundary.in,
+                              .out = boundary.out,
+                              .root = boundary.root,
+                              .send_counts = boundary.send_counts,
+                              .receive_counts = boundary.receive_counts,
+                              .row_elements = boundary.row_elements},
+                follows);
+}
+
+void BodyWriter::all_reduce(const std::string& name, Stream stream, GroupAxis axis, SlotIndex slot) {
+    const SlotDecl& decl = body_.slots[slot].decl;
+    communicate(name, stream,
+                {.kind = CommKind::all_reduce,
+                 .axis = axis,
+                 .dtype = decl.dtype,
+                 .elements = decl.elements(),
+                 .in = slot,
+                 .out = slot});
 }
 
 void BodyWriter::host_wait(const std::string& name, Follows follows) {
-    state_->builder.host_wait(name, follows);
+    PerStream<InstructionIndex> last{};
+    last.fill(-1);
+    for (const InstructionIndex i : body_.instructions.indices()) last[stream_of(i)] = i;
+    Instruction instruction{.name = unique(name), .stream = Stream::host, .operator_count = 1};
+    instruction.after = after_compute({}, Stream::host, follows);
+    for (const Stream stream : kStreams) {
+        if (last[stream] >= 0 && stream != Stream::compute && stream != Stream::host) {
+            instruction.after.push_back(last[stream]);
+        }
+    }
+    instruction.first_operator = body_.operators.add({.kind = models::OpKind::host_wait});
+    body_.instructions.push_back(std::move(instruction));
 }
 
 void BodyWriter::join() {
-    state_->builder.finish();
+    Instructions pending;
+    for (const InstructionIndex writer : writer_) {
+        if (writer >= 0) pending.insert(writer);
+    }
+    close();
+    if (!pending.empty()) add_event(pending);
 }
 
 Body BodyWriter::finish() {
-    state_->builder.close();
-    complete(state_->body);
-    return std::move(state_->body);
+    close();
+    complete(body_);
+    return std::move(body_);
+}
+
+void BodyWriter::open(const Instructions& after) {
+    open_ = body_.instructions.add({.stream = Stream::compute,
+                                    .first_operator = body_.operators.next_index(),
+                                    .after = {after.begin(), after.end()}});
+    heaviest_flops_ = -1;
+    name_hint_.clear();
+}
+
+void BodyWriter::close() {
+    if (open_ < 0) return;
+    current().name = unique(name_hint_);
+    last_compute_ = open_;
+    open_ = -1;
+}
+
+void BodyWriter::add_event(const Instructions& after) {
+    open(after);
+    name_hint_ = "event";
+    close();
+}
+
+/// Closes the open instruction and returns what an instruction on `stream` must wait for: the last computation of the
+/// body, and the pending instructions on other streams. If the body has not computed anything yet and `follows` asks
+/// for all earlier computation, an empty compute instruction serves as the event.
+std::vector<InstructionIndex> BodyWriter::after_compute(const Instructions& pending, Stream stream, Follows follows) {
+    close();
+    if (last_compute_ < 0 && follows == Follows::computation) add_event({});
+    std::vector<InstructionIndex> after;
+    if (last_compute_ >= 0) after.push_back(last_compute_);
+    for (const InstructionIndex instruction : pending) {
+        if (stream_of(instruction) != stream) after.push_back(instruction);
+    }
+    return after;
+}
+
+std::string BodyWriter::unique(const std::string& name) {
+    const int count = ++used_[name];
+    return count == 1 ? name : name + "." + std::to_string(count);
+}
+
+SlotIndex BodyWriter::canonical(SlotIndex slot) const {
+    const auto found = aliases_.find(slot);
+    return found == aliases_.end() ? slot : found->second;
+}
+
+void BodyWriter::collect(const Table& table, SlotIndex named, Instructions& pending) const {
+    const SlotIndex slot = canonical(named);
+    if (slot == kNoSlot || slot >= table.next_index()) return;
+    if (table[slot] >= 0) pending.insert(table[slot]);
+}
+
+BodyWriter::Instructions BodyWriter::pending_of(const Operator& op) const {
+    Instructions pending;
+    for (const SlotIndex slot : op.in) collect(writer_, slot, pending);
+    collect(writer_, op.scratch, pending);
+    for (const SlotIndex slot : op.out) {
+        collect(writer_, slot, pending);
+        collect(reader_, slot, pending);
+    }
+    return pending;
+}
+
+void BodyWriter::note(Table& table, SlotIndex named, InstructionIndex index) const {
+    const SlotIndex slot = canonical(named);
+    if (slot == kNoSlot) return;
+    if (slot >= table.next_index()) table.resize(slot.position() + 1, -1);
+    table[slot] = index;
+}
+
+/// The compute stream has waited for this instruction, and so, streams being FIFOs, for all earlier ones of its stream:
+/// they are no longer pending.
+void BodyWriter::settle(InstructionIndex instruction) {
+    for (Table* table : {&writer_, &reader_}) {
+        for (InstructionIndex& entry : *table) {
+            if (entry >= 0 && entry <= instruction && stream_of(entry) == stream_of(instruction)) entry = -1;
+        }
+    }
 }
 
 void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype,
                      bool copies_back) {
-    const ReductionSlots slots =
-        reduction_slots(name, bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
-    emit_reduction(
-        name, bucket, gradient_dtype, slots, [&](const Operator& op) { writer.op(op); },
-        [&](const std::string& what, Stream stream, const Communication& communication) {
-            writer.communicate(what, stream, communication);
-        });
-    if (!copies_back) return;
-    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.reduction.dtype, slots.gradient,
-                        gradient_dtype));
+    const Reduction& reduction = bucket.reduction;
+    const bool scatters = reduction.kind == CommKind::reduce_scatter;
+    const ReductionSlots slots = add_slots(writer, name, bucket, gradient_dtype);
+    if (bucket.back_elements > 0) {
+        BucketCut before = bucket;
+        before.offset = bucket.back_offset;
+        before.elements = bucket.back_elements;
+        write_copy_back(writer, name + ".before", before, gradient_dtype);
+    }
+    if (reduction.staged) writer.op(writer.streaming(models::OpKind::cast, slots.gradient, slots.source));
+    if (reduction.staged && scatters && reduction.again) writer.clear(slots.gradient);
+    // The next reduction sums over the ranks again, so that a sum that stayed on all ranks would count several times.
+    // An all-reduce therefore leaves the mean on all ranks; a reduce-scatter leaves the sum on one rank only.
+    const ReduceOp op = reduction.again ? ReduceOp::mean : ReduceOp::sum;
+    // Only the optimizer waits for a bucket that is reduced in place.
+    const bool is_followed = reduction.staged || reduction.replicates;
+    writer.communicate(name, Stream::dp,
+                       {.kind = reduction.kind,
+                        .axis = reduction.axis,
+                        .reduce = scatters ? ReduceOp::sum : op,
+                        .dtype = reduction.dtype,
+                        .elements = bucket.elements,
+                        .in = slots.source,
+                        .out = scatters ? slots.shard : slots.source,
+                        .accumulates = reduction.accumulates,
+                        .consumes = scatters && reduction.again && !reduction.staged},
+                       Follows::computation, is_followed);
+    if (reduction.replicates) {
+        writer.communicate(name + ".replicate", Stream::dp_replicate,
+                           {.kind = CommKind::all_reduce,
+                            .axis = GroupAxis::dp_replicate,
+                            .reduce = op,
+                            .dtype = reduction.shard_dtype,
+                            .elements = bucket.shard_elements,
+                            .in = slots.shard,
+                            .out = slots.shard});
+    }
+    if (copies_back) writer.op(writer.streaming(models::OpKind::cast, slots.source, slots.gradient));
 }
 
-void write_copy_back(BodyWriter& writer, const BucketCut& bucket, DType gradient_dtype) {
-    const std::string name =
-        "dp.bucket.at." + std::to_string(bucket.offset);  // unique, because several copies may follow one another
-    const ReductionSlots slots =
-        reduction_slots(name, bucket, gradient_dtype, [&](Slot slot) { return writer.slot(std::move(slot)); });
-    writer.op(streaming(models::OpKind::cast, bucket.elements, slots.source, bucket.reduction.dtype, slots.gradient,
-                        gradient_dtype));
+void write_copy_back(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype) {
+    const ReductionSlots slots = add_slots(writer, name, bucket, gradient_dtype);
+    writer.op(writer.streaming(models::OpKind::cast, slots.source, slots.gradient));
 }
 
 }  // namespace orrery::program

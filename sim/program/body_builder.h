@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "models/layer.h"
@@ -45,42 +47,84 @@ struct BucketCut {
 [[nodiscard]] Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
                               const std::vector<BucketCut>& buckets);
 
+[[nodiscard]] Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset = 0,
+                           ParameterRange range = ParameterRange::dense);
+/// A slot of `elements` values.
+[[nodiscard]] Slot flat_slot(Space space, const std::string& name, models::SlotRole role, DType dtype,
+                             std::int64_t elements, std::int64_t offset = 0,
+                             ParameterRange range = ParameterRange::dense);
+
 /// What an instruction outside the compute stream waits for, in addition to other streams' accesses to its slots.
 enum class Follows : std::uint8_t {
     computation,  // everything on the compute stream so far, including earlier bodies
     own,          // what its own body has computed so far; the lists order it after earlier bodies
 };
 
-/// Builds a body from operators on local streams and communications, in the order of the calls. Later computation waits
-/// for those of them that access the same slots.
+/// Builds a body from operators on local streams and communications, in the order of the calls. Operators on the
+/// compute stream are appended to the open instruction until an event closes it: computation waits for those operations
+/// on other streams that access the same slots.
 class BodyWriter {
   public:
     explicit BodyWriter(Phase phase, models::LayerKind kind = models::LayerKind::block);
-    ~BodyWriter();
-    models::SlotIndex slot(Slot slot);
+    models::SlotIndex slot(Slot slot) { return body_.slots.add(std::move(slot)); }
+    /// Declares that the slot lies in the staging buffer at this offset: all slots there are the same memory.
+    void stage(models::SlotIndex slot, std::int64_t offset);
+    /// An operator that reads all of one slot and writes all of another, with a FLOP for each element that it reads.
+    [[nodiscard]] models::Operator streaming(models::OpKind kind, models::SlotIndex from, models::SlotIndex to) const;
     void op(const models::Operator& op, Stream stream = Stream::compute, const std::string& name = "",
             Follows follows = Follows::computation);
+    void clear(models::SlotIndex slot);
+    /// `is_followed`: later computation on the communication's slots waits for it.
     void communicate(const std::string& name, Stream stream, const Communication& communication,
-                     Follows follows = Follows::computation);
+                     Follows follows = Follows::computation, bool is_followed = true);
+    void communicate(const models::Boundary& boundary, Follows follows);
+    /// Sums all of the slot in place.
+    void all_reduce(const std::string& name, Stream stream, GroupAxis axis, models::SlotIndex slot);
     /// The host waits until everything in the body has completed; with Follows::computation also all earlier
     /// computation.
     void host_wait(const std::string& name, Follows follows);
-    /// Later computation waits for everything in flight on other streams.
+    /// Later computation waits for everything that is followed and in flight on other streams.
     void join();
     [[nodiscard]] Body finish();
 
   private:
-    struct State;
-    std::unique_ptr<State> state_;
+    using Table = IndexedVector<models::SlotIndex, InstructionIndex>;
+    using Instructions = std::set<InstructionIndex>;
+    [[nodiscard]] Instruction& current() { return body_.instructions[open_]; }
+    [[nodiscard]] const std::string& slot_name(models::SlotIndex slot) const { return body_.slots[slot].decl.name; }
+    [[nodiscard]] Stream stream_of(InstructionIndex index) const { return body_.instructions[index].stream; }
+    void add_computation(const models::Operator& op);
+    void open(const Instructions& after);
+    void close();
+    void add_event(const Instructions& after);
+    [[nodiscard]] std::vector<InstructionIndex> after_compute(const Instructions& pending, Stream stream,
+                                                              Follows follows);
+    [[nodiscard]] std::string unique(const std::string& name);
+    [[nodiscard]] models::SlotIndex canonical(models::SlotIndex slot) const;
+    void collect(const Table& table, models::SlotIndex named, Instructions& pending) const;
+    [[nodiscard]] Instructions pending_of(const models::Operator& op) const;
+    void note(Table& table, models::SlotIndex named, InstructionIndex index) const;
+    void settle(InstructionIndex instruction);
+
+    Body body_;
+    Table writer_, reader_;  // by slot: other streams' last write and read, if the compute stream has not waited for it
+    std::map<std::int64_t, models::SlotIndex> staging_;       // by offset: the first slot there
+    std::map<models::SlotIndex, models::SlotIndex> aliases_;  // staged slots, by the first slot there
+    std::map<std::string, int> used_;                         // names
+    InstructionIndex open_ = -1;
+    InstructionIndex last_compute_ = -1;
+    double heaviest_flops_ = -1;
+    std::string name_hint_;
 };
 
-/// Writes the reduction of one unit or bucket: the copy to the staging buffer, if any, and the collectives.
-/// `copies_back`: then also the copy from the staging buffer into the gradients.
+/// Writes the reduction of one unit or bucket: if it is staged, the copy of the previous bucket out of the staging
+/// buffer and the copy of this one into it; then the collectives. `copies_back`: then also the copy from the staging
+/// buffer into the gradients.
 void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype,
                      bool copies_back = false);
 
 /// Writes the copy of a reduced bucket from the staging buffer into the gradients.
-void write_copy_back(BodyWriter& writer, const BucketCut& bucket, DType gradient_dtype);
+void write_copy_back(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype);
 
 /// Fills in the instruction counts of the streams and lays out the transient arena.
 void complete(Body& body);

@@ -65,14 +65,12 @@ LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
     common_.adds_to_tied_gradient = ties_locally();
     if (!rules.shards_states) return;
     const models::DataParallelChoices& choices = plan.implementation.data_parallel;
-    const auto multiple = [&](std::int64_t shards) {
-        return shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1;
+    const auto part = [&](std::int64_t shards) {
+        return FlatPadding::Part{shards > 1 ? std::lcm(shards, choices.shard_alignment_elements) : 1, shards};
     };
-    common_.padding = {.dense = multiple(rules.dense_shards),
-                       .expert = multiple(rules.expert_shards),
-                       .dense_shards = rules.dense_shards,
-                       .expert_shards = rules.expert_shards,
-                       .each_parameter = choices.pads_each_parameter && (rules.reduces_units || rules.gathers_units),
+    common_.padding = {.dense = part(rules.dense.shards),
+                       .expert = part(rules.expert.shards),
+                       .each_parameter = choices.pads_each_parameter && rules.has_units(),
                        .keeps_tied_apart = plan.model.tied_embeddings && !ties_locally()};
 }
 

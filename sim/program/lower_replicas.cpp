@@ -93,6 +93,11 @@ FedEmbedding split_embedding(const LoweredLayer& whole) {
     return embedding;
 }
 
+void exchange(BodyWriter& writer, const std::string& name, Communication communication) {
+    communication.axis = GroupAxis::dp;
+    writer.communicate(name, Stream::dp, communication, Follows::own);
+}
+
 class ReplicaLowering {
   public:
     ReplicaLowering(Program& program, const ScheduleShape& shape, LayerLibrary& layers, BodyLibrary& bodies)
@@ -171,21 +176,15 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding
         writer.slot(slot_at(Space::activation, embedding_.layer.slot(loaded), embedding.activation_base + place));
     SlotIndex whole = kNoSlot;  // only the master has the inputs of all ranks
     if (master) {
-        whole = writer.slot(slot_at(Space::reduction, flat_slot("inputs.all", SlotRole::transient, DType::int32, all),
-                                    result.reduction_bytes));
+        whole = writer.slot(
+            flat_slot(Space::reduction, "inputs.all", SlotRole::transient, DType::int32, all, result.reduction_bytes));
         result.reduction_bytes += align(4 * all);
         Operator load = on_all_batches(embedding_.load);
         load.out[0] = whole;
         writer.op(load);
     }
-    writer.communicate("dp.scatter_inputs", Stream::dp,
-                       Communication{.kind = CommKind::scatter,
-                                     .axis = GroupAxis::dp,
-                                     .dtype = DType::int32,
-                                     .elements = all,
-                                     .in = whole,
-                                     .out = own},
-                       Follows::own);
+    exchange(writer, "dp.scatter_inputs",
+             {.kind = CommKind::scatter, .dtype = DType::int32, .elements = all, .in = whole, .out = own});
     return writer.finish();
 }
 
@@ -198,21 +197,12 @@ Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool mas
     std::int64_t begin = 0, end = 0;
     const auto flush = [&] {
         if (end == begin) return;
-        const SlotIndex slot =
-            writer.slot(slot_at(gradients ? Space::gradient : Space::parameter,
-                                flat_slot(gradients ? "gradients" : "parameters",
-                                          gradients ? SlotRole::gradient : SlotRole::parameter, dtype, end - begin),
-                                begin));
-        writer.communicate(
-            gradients ? "dp.reduce_gradients" : "dp.broadcast_parameters", Stream::dp,
-            Communication{
-                .kind = kind, .axis = GroupAxis::dp, .dtype = dtype, .elements = end - begin, .in = slot, .out = slot},
-            Follows::own);
-        if (gradients && !master) {
-            Operator clear{.kind = models::OpKind::clear, .elements = end - begin, .out = {slot}};
-            clear.bytes_written = static_cast<double>(clear.elements * size_of(dtype));
-            writer.op(clear);
-        }
+        const SlotIndex slot = writer.slot(
+            flat_slot(gradients ? Space::gradient : Space::parameter, gradients ? "gradients" : "parameters",
+                      gradients ? SlotRole::gradient : SlotRole::parameter, dtype, end - begin, begin));
+        exchange(writer, gradients ? "dp.reduce_gradients" : "dp.broadcast_parameters",
+                 {.kind = kind, .dtype = dtype, .elements = end - begin, .in = slot, .out = slot});
+        if (gradients && !master) writer.clear(slot);
         begin = end;
     };
     for (const Parameter& parameter : result.parameters) {
@@ -250,14 +240,10 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
     };
     if (ranks_ == 1) renamed[head_.logits] = own;
     const SlotIndex everyone = master ? gathered(head_.logits) : own;
-    const auto exchange = [&](const std::string& name, CommKind kind, SlotIndex in, SlotIndex out) {
-        writer.communicate(
-            name, Stream::dp,
-            Communication{
-                .kind = kind, .axis = GroupAxis::dp, .dtype = decl.dtype, .elements = all, .in = in, .out = out},
-            Follows::own);
+    const auto move = [&](const std::string& name, CommKind kind, SlotIndex in, SlotIndex out) {
+        exchange(writer, name, {.kind = kind, .dtype = decl.dtype, .elements = all, .in = in, .out = out});
     };
-    if (ranks_ > 1) exchange("dp.gather_outputs", CommKind::gather, own, everyone);
+    if (ranks_ > 1) move("dp.gather_outputs", CommKind::gather, own, everyone);
     if (master) {
         for (const Step& step : head_.loss) {
             Operator op = on_all_batches(std::get<Operator>(step));
@@ -269,7 +255,7 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
             writer.op(op);
         }
     }
-    if (ranks_ > 1) exchange("dp.scatter_output_gradients", CommKind::scatter, everyone, own);
+    if (ranks_ > 1) move("dp.scatter_output_gradients", CommKind::scatter, everyone, own);
     return writer.finish();
 }
 

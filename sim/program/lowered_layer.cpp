@@ -376,15 +376,8 @@ void LayerLowering::order_parameters() {
 
 ParameterRange range_of(const SlotDecl& parameter) {
     if (parameter.expert) return ParameterRange::expert;
-    switch (parameter.gradient_sum) {
-        case models::GradientSum::none:
-            return ParameterRange::dense;
-        case models::GradientSum::tp:
-            return ParameterRange::tensor_sum;
-        case models::GradientSum::kv_group:
-            return ParameterRange::kv_sum;
-    }
-    return ParameterRange::dense;
+    if (parameter.gradient_sum == models::GradientSum::none) return ParameterRange::dense;
+    return parameter.gradient_sum == models::GradientSum::tp ? ParameterRange::tensor_sum : ParameterRange::kv_sum;
 }
 
 bool LayerLowering::is_used(SlotIndex slot) const {
@@ -491,14 +484,13 @@ std::vector<std::int64_t> paddings(const LoweredLayer& layer) {
         for (std::size_t i = 0; i < layer.ready_order.size(); ++i) {
             if (range_of(layer.slot(layer.ready_order[i])) == range) members.push_back(i);
         }
-        const bool expert = range == ParameterRange::expert;
         std::int64_t held = 0;  // elements since the last padded end
         for (std::size_t m = 0; m < members.size(); ++m) {
             const SlotDecl& decl = layer.slot(layer.ready_order[members[m]]);
             held += decl.elements();
-            std::int64_t multiple = expert ? rules.expert : rules.dense;
+            std::int64_t multiple = rules.of(range).multiple;
             if (rules.each_parameter && !decl.shape.empty() && decl.shape.front() > 0) {
-                multiple = (expert ? rules.expert_shards : rules.dense_shards) * (decl.elements() / decl.shape.front());
+                multiple = rules.of(range).shards * (decl.elements() / decl.shape.front());
             }
             const std::int64_t padding = (multiple - held % multiple) % multiple;
             const bool last = m + 1 == members.size();

@@ -34,11 +34,16 @@ struct SlotLife {
 
 /// How the flat order of parameters is padded, so that buckets and units can be cut into equal shards.
 struct FlatPadding {
-    std::int64_t dense = 1, expert = 1;                // buckets and units end at multiples of these
-    std::int64_t dense_shards = 1, expert_shards = 1;  // number of shards
+    /// Of the experts' parameters, or of all others.
+    struct Part {
+        std::int64_t multiple = 1;  // buckets and units end at multiples of this
+        std::int64_t shards = 1;    // number of shards
+        bool operator==(const Part&) const = default;
+    };
+    Part dense, expert;
     bool each_parameter = false;    // dim 0 of each parameter is padded to a multiple of the shards (FSDP2)
     bool keeps_tied_apart = false;  // padding around a tied embedding lets it be a bucket by itself
-    [[nodiscard]] std::int64_t multiple(ParameterRange range) const {
+    [[nodiscard]] const Part& of(ParameterRange range) const {
         return range == ParameterRange::expert ? expert : dense;
     }
     bool operator==(const FlatPadding&) const = default;

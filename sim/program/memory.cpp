@@ -96,7 +96,7 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     if (choices.keeps_gradients_beside_sums && narrow && layout.gradient_dtype == DType::fp32) {
         bytes += checked_product(ranks.parameter_elements, size_of(precision.parameter));
     }
-    if (layout.rules.dense_ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
+    if (layout.rules.dense.ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
     if (choices.keeps_previous_logits && plan.micro_batches() > 1) bytes += narrow_logits_bytes(program, bodies);
     if (choices.keeps_stage_outputs && p.pp > 1) {
         const std::int64_t sent = ranks.boundary_bytes / layout.transfer_parts;

@@ -41,11 +41,7 @@ inline constexpr std::array<DataParallelRow, 5> kDataParallelRows{{
     {.name = "ddp", .is_searched = true},
     {.name = "zero1", .shards_states = true, .is_searched = true},
     {.name = "zero2", .shards_states = true, .shards_gradients = true},
-    {.name = "zero3",
-     .shards_states = true,
-     .shards_gradients = true,
-     .shards_parameters = true,
-     .is_searched = true},
+    {.name = "zero3", .shards_states = true, .shards_gradients = true, .shards_parameters = true, .is_searched = true},
 }};
 inline constexpr auto kDataParallelKinds = enum_values<DataParallel, kDataParallelRows.size()>();
 [[nodiscard]] constexpr const DataParallelRow& row_of(DataParallel kind) {

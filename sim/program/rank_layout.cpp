@@ -1,6 +1,7 @@
 #include "sim/program/rank_layout.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -24,7 +25,7 @@ class RankLayoutBuilder {
 
     RankLayout run() {
         collect_chunks();
-        if (layout_.rules.reduces_units || layout_.rules.gathers_units) {
+        if (layout_.rules.has_units()) {
             cut_units();
             place_units();
         } else {
@@ -32,38 +33,42 @@ class RankLayoutBuilder {
             cut_buckets();
             stage_buckets();
         }
-        size_buffers();
+        size_shards();
         find_tied();
         place_copies();
         for (const ChunkIndex c : layout_.chunks.indices()) place_activations(c);
         const Parallelism& p = plan_.parallelism;
-        const std::int64_t hidden = plan_.training.sequence_length / p.cp * plan_.training.micro_batch_size *
-                                    plan_.model.hidden / (p.sequence_parallel ? p.tp : 1);
-        result_.boundary_bytes = align(hidden * size_of(plan_.training.precision.activation));
+        layout_.hidden_elements = plan_.training.sequence_length / p.cp * plan_.training.micro_batch_size *
+                                  plan_.model.hidden / (p.sequence_parallel ? p.tp : 1);
+        result_.boundary_bytes = align(layout_.hidden_elements * size_of(plan_.training.precision.activation));
         // With sequence parallelism the hidden state is sharded already.
-        if (plan_.implementation.pipeline.scatters_transfers && !p.sequence_parallel && hidden % p.tp == 0) {
-            layout_.transfer_parts = p.tp;
-        }
+        const bool scatters = plan_.implementation.pipeline.scatters_transfers && !p.sequence_parallel;
+        if (scatters && layout_.hidden_elements % p.tp == 0) layout_.transfer_parts = p.tp;
         return std::move(layout_);
     }
 
   private:
     void collect_chunks();
-    void push_vocabulary(LaidChunk& chunk, VocabularyPart part, bool root);
+    static void push(LaidChunk& chunk, const LoweredLayer& lowered, std::int64_t index, bool offloaded = false) {
+        LaidLayer layer{.lowered = &lowered, .index = static_cast<std::int32_t>(index), .offloaded = offloaded};
+        layer.segment.layer = layer.index;
+        chunk.layers.push_back(std::move(layer));
+    }
+    const Bucket& add_bucket(ParameterRange range, std::int64_t begin, std::int64_t end);
     void place_flat();
     void cut_buckets();
     void close_bucket(std::size_t first, std::size_t last);
     void stage_buckets();
     void cut_units();
     void assign_window_slots();
-    void lay_part(ChunkIndex chunk, const Unit& unit, bool expert, Unit::Part& part);
-    void cut_part(std::size_t first, ParameterRange range, Unit::Part& part);
+    void lay_part(ChunkIndex chunk, const Unit& unit, Unit::Part& part);
+    void cut_part(std::size_t first, Unit::Part& part);
     [[nodiscard]] bool stand_apart(const Parameter& parameter, const Parameter& next) const {
         return layers_.padding().keeps_tied_apart && (parameter.name == kTiedWeight || next.name == kTiedWeight);
     }
     void place_units();
-    static void set_bases(LaidChunk& chunk, const Unit& unit);
-    void size_buffers();
+    void set_bases(LaidChunk& chunk, Unit& unit);
+    void size_shards();
     void find_tied();
     void place_copies();
     void place_activations(ChunkIndex chunk);
@@ -77,60 +82,48 @@ class RankLayoutBuilder {
     LayerLibrary& layers_;
     RankClass& result_;
     RankLayout layout_;
-    std::int64_t staged_ = 0;  // number of buckets that use staging buffers
 };
 
 void RankLayoutBuilder::collect_chunks() {
     const Parallelism& p = plan_.parallelism;
     const MemorySavings& memory = plan_.training.memory;
-    const std::int64_t stages = virtual_stages(shape_);
+    const std::int64_t last = virtual_stages(shape_) - 1;
+    const bool spread = p.spreads_vocabulary();
     for (std::int64_t c = 0; c < shape_.chunks; ++c) {
         const ChunkPlace place = chunk_place(shape_, result_.pp_index, ChunkIndex::of(c));
-        Chunk chunk{.virtual_stage = place.virtual_stage, .direction = place.direction, .up = place.up};
-        for (std::int64_t i = 0; i < place.virtual_stage; ++i) {
-            chunk.first_block += p.stage_layers[static_cast<std::size_t>(i)];
-        }
-        chunk.block_count = p.stage_layers[static_cast<std::size_t>(place.virtual_stage)];
-        const bool spread = p.vocabulary_parallel != VocabularyParallel::none;
-        chunk.has_embedding = place.virtual_stage == 0 && !spread;
-        chunk.has_head = place.virtual_stage == stages - 1 && !spread;
+        const auto stage = p.stage_layers.begin() + place.virtual_stage;
+        const Chunk chunk{.virtual_stage = place.virtual_stage,
+                          .direction = place.direction,
+                          .up = place.up,
+                          .first_block = std::accumulate(p.stage_layers.begin(), stage, std::int64_t{0}),
+                          .block_count = *stage,
+                          .has_embedding = place.virtual_stage == 0 && !spread,
+                          .has_head = place.virtual_stage == last && !spread};
         LaidChunk laid;
-        const auto push = [&](LayerKind kind, std::int64_t index, bool recomputed, bool offloaded) {
-            LaidLayer layer{.lowered = &layers_.layer(kind, recomputed),
-                            .index = static_cast<std::int32_t>(index),
-                            .offloaded = offloaded};
-            layer.segment.layer = layer.index;
-            laid.layers.push_back(std::move(layer));
-        };
-        if (chunk.has_embedding) push(LayerKind::embedding, -1, false, false);
+        if (chunk.has_embedding) push(laid, layers_.layer(LayerKind::embedding, false), -1);
         for (std::int64_t i = 0; i < chunk.block_count; ++i) {
             const std::int64_t index = chunk.first_block + i;
+            const LayerKind kind = plan_.model.is_expert_layer(index) ? LayerKind::expert_block : LayerKind::block;
             const bool recomputed = memory.recompute_layers < 0 || i < memory.recompute_layers;
-            push(plan_.model.is_expert_layer(index) ? LayerKind::expert_block : LayerKind::block, index, recomputed,
-                 i < memory.offload_layers);
+            push(laid, layers_.layer(kind, recomputed), index, i < memory.offload_layers);
         }
-        if (chunk.has_head) push(LayerKind::head, plan_.model.layers, false, false);
-        if (spread && place.virtual_stage == stages - 1) push_vocabulary(laid, VocabularyPart::final_norm, true);
+        if (chunk.has_head) push(laid, layers_.layer(LayerKind::head, false), plan_.model.layers);
+        if (spread && place.virtual_stage == last) {
+            push(laid, layers_.vocabulary(VocabularyPart::final_norm, true), plan_.model.layers);
+        }
         result_.chunks.push_back(chunk);
         layout_.chunks.push_back(std::move(laid));
     }
-    if (p.vocabulary_parallel == VocabularyParallel::none) return;
+    if (!spread) return;
     for (const VocabularyPart part : {VocabularyPart::output, VocabularyPart::input}) {
-        const bool root = result_.pp_index == (part == VocabularyPart::output ? p.pp - 1 : 0);
+        const bool output = part == VocabularyPart::output;
         LaidChunk laid;
-        push_vocabulary(laid, part, root);
+        push(laid, layers_.vocabulary(part, result_.pp_index == (output ? p.pp - 1 : 0)),
+             output ? plan_.model.layers : -1);
         result_.chunks.push_back(
-            {.part = part == VocabularyPart::output ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input,
-             .virtual_stage = -1});
+            {.part = output ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input, .virtual_stage = -1});
         layout_.chunks.push_back(std::move(laid));
     }
-}
-
-void RankLayoutBuilder::push_vocabulary(LaidChunk& chunk, VocabularyPart part, bool root) {
-    LaidLayer layer{.lowered = &layers_.vocabulary(part, root),
-                    .index = part == VocabularyPart::input ? -1 : static_cast<std::int32_t>(plan_.model.layers)};
-    layer.segment.layer = layer.index;
-    chunk.layers.push_back(std::move(layer));
 }
 
 void RankLayoutBuilder::push_parameters(ChunkIndex chunk, LaidLayer& layer, ParameterRange range, std::int64_t base) {
@@ -168,7 +161,7 @@ void RankLayoutBuilder::place_flat() {
         }
         result_.range_end[range] = next;
     }
-    result_.parameter_elements = next;
+    result_.parameter_elements = result_.parameter_buffer_elements = result_.gradient_buffer_elements = next;
 }
 
 LaidLayer& RankLayoutBuilder::layer_of(const Parameter& parameter) {
@@ -182,17 +175,18 @@ LaidLayer& RankLayoutBuilder::layer_of(const Parameter& parameter) {
 std::int64_t RankLayoutBuilder::bucket_cap(bool first) const {
     const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
     constexpr std::int64_t kWhole = std::int64_t{1} << 60;
-    if (!layout_.rules.overlaps && plan_.implementation.data_parallel.overlaps_first_stage_only) return kWhole;
+    if (!layout_.rules.overlaps && choices.overlaps_first_stage_only) return kWhole;
     if (step_ == StepKind::first && plan_.parallelism.data_parallel == DataParallel::ddp) return kWhole;
     const std::int64_t bytes = first ? choices.first_bucket_bytes : choices.bucket_bytes;
     return std::max(bytes / size_of(plan_.training.precision.gradient),
-                    choices.bucket_elements_per_rank * layout_.rules.dense_ranks);
+                    choices.bucket_elements_per_rank * layout_.rules.dense.ranks);
 }
 
 /// Cuts buckets in gradient-ready order. None spans chunks or ranges, and all end where shards can be cut. A copy of a
 /// tied embedding is a bucket by itself, so that the stages that hold a copy shard it in the same way.
 void RankLayoutBuilder::cut_buckets() {
-    if (!layout_.rules.reduces_dense && !layout_.rules.reduces_expert && !layout_.rules.shards_states) return;
+    const ShardingRules& rules = layout_.rules;
+    if (!rules.dense.reduces && !rules.expert.reduces && !rules.shards_states) return;
     const bool by_layer = plan_.implementation.data_parallel.buckets_by_layer;
     std::size_t first = 0;
     IndexedVector<ChunkIndex, bool> has_bucket(layout_.chunks.size(), false);
@@ -204,7 +198,7 @@ void RankLayoutBuilder::cut_buckets() {
         const bool boundary = last || next->range != parameter.range || next->chunk != parameter.chunk ||
                               (by_layer && next->layer != parameter.layer) || stand_apart(parameter, *next);
         const std::int64_t held = end - result_.parameters[first].offset;
-        const bool cuts = end % layers_.padding().multiple(parameter.range) == 0;
+        const bool cuts = end % layers_.padding().of(parameter.range).multiple == 0;
         if (!boundary && (by_layer || !cuts || held < bucket_cap(!has_bucket[parameter.chunk]))) continue;
         close_bucket(first, i);
         has_bucket[parameter.chunk] = true;
@@ -212,29 +206,32 @@ void RankLayoutBuilder::cut_buckets() {
     }
 }
 
-void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
-    const Parameter& begin = result_.parameters[first];
-    const Parameter& end = result_.parameters[last];
-    const ShardingRules& rules = layout_.rules;
-    Bucket bucket{.range = begin.range,
-                  .offset = begin.offset,
-                  .elements = end.offset + end.elements + end.padding - begin.offset,
-                  .shard_offset = result_.shard_elements};
-    const std::int64_t shards = rules.shards_states ? rules.shards(begin.range) : 1;
-    bucket.shard_elements = bucket.elements / shards;
+/// Adds the bucket [begin, end) of the flat order.
+const Bucket& RankLayoutBuilder::add_bucket(ParameterRange range, std::int64_t begin, std::int64_t end) {
+    const std::int64_t shards = layout_.rules.shards_states ? layout_.rules.of(range).shards : 1;
+    const Bucket bucket{.range = range,
+                        .offset = begin,
+                        .elements = end - begin,
+                        .shard_offset = result_.shard_elements,
+                        .shard_elements = (end - begin) / shards};
     ORRERY_CHECK(bucket.shard_elements * shards == bucket.elements, "a bucket ends where shards cannot be cut");
-    if (rules.shards_states) result_.shard_elements += bucket.shard_elements;
-    result_.buckets.push_back(bucket);
-    if (!rules.reduces(begin.range)) return;
+    if (layout_.rules.shards_states) result_.shard_elements += bucket.shard_elements;
+    return result_.buckets.emplace_back(bucket);
+}
 
+void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
+    const Parameter& end = result_.parameters[last];
+    const ParameterRange range = end.range;
+    const Bucket& bucket = add_bucket(range, result_.parameters[first].offset, end.offset + end.elements + end.padding);
+    if (!layout_.rules.of(range).reduces) return;
     LaidLayer& layer = layer_of(end);
-    BucketCut cut{.range = begin.range,
+    if (layer.cuts.empty()) layer.segment.shard_base[range] = bucket.shard_offset;
+    BucketCut cut{.range = range,
+                  .offset = bucket.offset - layer.segment.gradient_base[range],
                   .elements = bucket.elements,
+                  .shard_offset = bucket.shard_offset - layer.segment.shard_base[range],
                   .shard_elements = bucket.shard_elements,
-                  .reduction = rules.reduction(begin.range)};
-    if (layer.cuts.empty()) layer.segment.shard_base[begin.range] = bucket.shard_offset;
-    cut.offset = bucket.offset - layer.segment.gradient_base[begin.range];
-    cut.shard_offset = bucket.shard_offset - layer.segment.shard_base[begin.range];
+                  .reduction = layout_.rules.of(range).reduction};
     for (const SlotIndex slot : layer.lowered->slots.indices()) {
         const SlotDecl& decl = layer.lowered->slots[slot];
         if (decl.role == models::SlotRole::gradient && decl.name == end.decl.name + ".gradient") {
@@ -249,7 +246,20 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
 /// bucket is copied back when its buffer is needed again, the last ones at the end of the step. If gradients are
 /// reduced after each micro-batch, the last ones are copied back at the end of each backward pass.
 void RankLayoutBuilder::stage_buckets() {
+    std::int64_t count = 0;
+    for (const LaidChunk& chunk : layout_.chunks) {
+        for (const LaidLayer& layer : chunk.layers) {
+            for (const BucketCut& cut : layer.cuts) {
+                if (!cut.reduction.staged) continue;
+                const std::int64_t bytes = align(cut.elements * size_of(cut.reduction.dtype));
+                layout_.staging_bytes = std::max(layout_.staging_bytes, bytes);
+                ++count;
+            }
+        }
+    }
+    result_.reduction_bytes = layout_.staging_bytes * std::min(count, kStagingBuffers);
     const bool every = plan_.parallelism.reduces_every_micro_batch;
+    std::size_t turn = 0;
     std::array<const BucketCut*, kStagingBuffers> held{};
     std::array<std::int64_t, kStagingBuffers> held_at{};
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
@@ -259,12 +269,10 @@ void RankLayoutBuilder::stage_buckets() {
         for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
             for (BucketCut& cut : layer->cuts) {
                 if (!cut.reduction.staged) continue;
-                const auto buffer = static_cast<std::size_t>(staged_++ % kStagingBuffers);
-                cut.reduction_offset = static_cast<std::int64_t>(buffer);  // becomes an offset in size_buffers()
-                const std::int64_t base = layer->segment.gradient_base[cut.range];
-                layout_.staging_bytes =
-                    std::max(layout_.staging_bytes, align(cut.elements * size_of(cut.reduction.dtype)));
+                const std::size_t buffer = turn++ % kStagingBuffers;
+                cut.reduction_offset = static_cast<std::int64_t>(buffer) * layout_.staging_bytes;
                 if (cut.reduction.kind != CommKind::all_reduce) continue;
+                const std::int64_t base = layer->segment.gradient_base[cut.range];
                 if (held[buffer] != nullptr) {
                     cut.back_offset = held_at[buffer] - base;
                     cut.back_elements = held[buffer]->elements;
@@ -325,7 +333,7 @@ void RankLayoutBuilder::assign_window_slots() {
     const bool keeps = layout_.rules.gathers_units && !plan_.parallelism.reshard_after_forward;
     const auto turns = static_cast<std::int32_t>(1 + std::max(choices.forward_prefetch, choices.backward_prefetch));
     layout_.window_slots = 0;
-    layout_.gradient_slots = layout_.rules.dense.staged || layout_.rules.expert.staged ? 1 : 2;
+    layout_.gradient_slots = layout_.rules.is_staged() ? 1 : 2;
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
         std::int32_t turn = 0;
         for (Unit& unit : layout_.chunks[c].units) {
@@ -337,13 +345,13 @@ void RankLayoutBuilder::assign_window_slots() {
 }
 
 /// Appends one part of a unit to the flat order, from its last layer to its first. Bases are relative to the part.
-void RankLayoutBuilder::lay_part(ChunkIndex chunk, const Unit& unit, bool expert, Unit::Part& part) {
+void RankLayoutBuilder::lay_part(ChunkIndex chunk, const Unit& unit, Unit::Part& part) {
     const std::int64_t begin = result_.parameter_elements;
     const std::size_t first = result_.parameters.size();
     for (std::size_t i = unit.layers.size(); i-- > 0;) {
         LaidLayer& layer = layout_.chunks[chunk].layers[static_cast<std::size_t>(unit.layers[i])];
         for (const ParameterRange range : kRanges) {
-            if ((range == ParameterRange::expert) != expert) continue;
+            if (&unit.of(range) != &part) continue;
             layer.segment.parameter_base[range] = layer.segment.gradient_base[range] =
                 result_.parameter_elements - begin;
             push_parameters(chunk, layer, range, result_.parameter_elements);
@@ -353,31 +361,25 @@ void RankLayoutBuilder::lay_part(ChunkIndex chunk, const Unit& unit, bool expert
     part.elements = result_.parameter_elements - begin;
     part.gradient_offset = begin;  // place_units() replaces it if gradients lie in a window
     part.shard_offset = result_.shard_elements;
-    cut_part(first, expert ? ParameterRange::expert : ParameterRange::dense, part);
+    cut_part(first, part);
 }
 
 /// Cuts a part, whose parameters begin at index `first`, into pieces. A copy of a tied embedding is a piece by itself,
 /// so that the stages that hold a copy shard it in the same way.
-void RankLayoutBuilder::cut_part(std::size_t first, ParameterRange range, Unit::Part& part) {
-    const std::int64_t shards = layout_.rules.shards(range);
+void RankLayoutBuilder::cut_part(std::size_t first, Unit::Part& part) {
     std::int64_t begin = part.gradient_offset;
     for (std::size_t i = first; i < result_.parameters.size(); ++i) {
         const Parameter& parameter = result_.parameters[i];
         const bool last = i + 1 == result_.parameters.size();
         if (!last && !stand_apart(parameter, result_.parameters[i + 1])) continue;
         const std::int64_t end = parameter.offset + parameter.elements + parameter.padding;
-        const Bucket bucket{.range = range,
-                            .offset = begin,
-                            .elements = end - begin,
-                            .shard_offset = result_.shard_elements,
-                            .shard_elements = (end - begin) / shards};
-        ORRERY_CHECK(bucket.shard_elements * shards == bucket.elements, "a unit ends where shards cannot be cut");
-        part.pieces.push_back({.offset = begin - part.gradient_offset,
+        const Bucket& bucket = add_bucket(part.range, begin, end);
+        part.pieces.push_back({.range = part.range,
+                               .offset = begin - part.gradient_offset,
                                .elements = bucket.elements,
                                .shard_offset = bucket.shard_offset - part.shard_offset,
-                               .shard_elements = bucket.shard_elements});
-        result_.buckets.push_back(bucket);
-        result_.shard_elements += bucket.shard_elements;
+                               .shard_elements = bucket.shard_elements,
+                               .reduction = layout_.rules.of(part.range).reduction});
         begin = end;
     }
 }
@@ -391,85 +393,65 @@ void RankLayoutBuilder::place_units() {
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
         std::vector<Unit>& units = layout_.chunks[c].units;
         for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-            lay_part(c, *unit, false, unit->dense);
-            lay_part(c, *unit, true, unit->expert);
-            const std::int64_t padded = unit->dense.elements + unit->expert.elements;
-            if (unit->root) {
-                unit->dense.window_offset = roots;
-                if (rules.reduces_units) unit->dense.gradient_offset = roots;
-                roots += padded;
-            } else {
-                slot = std::max(slot, padded);
-            }
+            for (Unit::Part& part : unit->parts) lay_part(c, *unit, part);
+            if (unit->root) roots += unit->elements();
+            if (!unit->root) slot = std::max(slot, unit->elements());
         }
     }
     std::int64_t whole = 0;  // zero2: next offset among the parameters, which are whole and in flat order
+    std::int64_t next_root = 0;
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
         LaidChunk& chunk = layout_.chunks[c];
         for (std::size_t u = chunk.units.size(); u-- > 0;) {
             Unit& unit = chunk.units[u];
-            if (!unit.root) {
-                unit.dense.window_offset = roots + unit.slot * slot;
-                const auto turn = static_cast<std::int64_t>(u) % layout_.gradient_slots;
-                if (rules.reduces_units) unit.dense.gradient_offset = roots + turn * slot;
+            const auto turn = static_cast<std::int64_t>(u) % layout_.gradient_slots;
+            std::int64_t window = unit.root ? next_root : roots + unit.slot * slot;
+            std::int64_t gradient = unit.root ? next_root : roots + turn * slot;
+            if (!rules.gathers_units) window = whole;
+            for (Unit::Part& part : unit.parts) {
+                part.window_offset = window;
+                window += part.elements;
+                if (!rules.reduces_units) continue;
+                part.gradient_offset = gradient;
+                gradient += part.elements;
             }
-            if (!rules.gathers_units) {
-                unit.dense.window_offset = whole;
-                whole += unit.dense.elements;
-                unit.expert.window_offset = whole;
-                whole += unit.expert.elements;
-            } else {
-                unit.expert.window_offset = unit.dense.window_offset + unit.dense.elements;
-            }
-            if (rules.reduces_units) {
-                unit.expert.gradient_offset = unit.dense.gradient_offset + unit.dense.elements;
-            }
+            if (unit.root) next_root += unit.elements();
+            whole += unit.elements();
             set_bases(chunk, unit);
-            std::int64_t staged = 0;
-            for (const Unit::Part* part : {&unit.dense, &unit.expert}) {
-                for (const Unit::Piece& piece : part->pieces)
-                    staged += align(piece.elements * size_of(rules.dense.dtype));
-            }
-            layout_.staging_bytes = std::max(layout_.staging_bytes, staged);
         }
     }
     result_.parameter_buffer_elements =
         rules.gathers_units ? roots + layout_.window_slots * slot : result_.parameter_elements;
     result_.gradient_buffer_elements =
         rules.reduces_units ? roots + layout_.gradient_slots * slot : result_.parameter_elements;
+    if (rules.is_staged()) result_.reduction_bytes = layout_.staging_bytes;
 }
 
-/// Sets the bases of the unit's layers once the offsets of the unit are known.
-void RankLayoutBuilder::set_bases(LaidChunk& chunk, const Unit& unit) {
+/// Sets the bases of the unit's layers, and the places of its pieces in the staging buffer.
+void RankLayoutBuilder::set_bases(LaidChunk& chunk, Unit& unit) {
     for (const std::int32_t l : unit.layers) {
         Segment& segment = chunk.layers[static_cast<std::size_t>(l)].segment;
         for (const ParameterRange range : kRanges) {
-            const Unit::Part& part = range == ParameterRange::expert ? unit.expert : unit.dense;
+            const Unit::Part& part = unit.of(range);
             segment.parameter_base[range] += part.window_offset;
             segment.gradient_base[range] += part.gradient_offset;
             segment.shard_base[range] = part.shard_offset;
         }
     }
+    std::int64_t all = 0, staged = 0;
+    for (Unit::Part& part : unit.parts) {
+        for (BucketCut& piece : part.pieces) {
+            piece.reduction_offset = staged;
+            const std::int64_t bytes = align(piece.elements * size_of(piece.reduction.dtype));
+            if (layout_.rules.of(part.range).reduces) staged += bytes;
+            all += bytes;
+        }
+    }
+    layout_.staging_bytes = std::max(layout_.staging_bytes, all);
 }
 
-void RankLayoutBuilder::size_buffers() {
+void RankLayoutBuilder::size_shards() {
     const ShardingRules& rules = layout_.rules;
-    const bool units = rules.gathers_units || rules.reduces_units;
-    if (!units) {
-        result_.parameter_buffer_elements = result_.gradient_buffer_elements = result_.parameter_elements;
-        for (LaidChunk& chunk : layout_.chunks) {
-            for (LaidLayer& layer : chunk.layers) {
-                for (BucketCut& cut : layer.cuts) cut.reduction_offset *= layout_.staging_bytes;
-            }
-            for (BucketCut& cut : chunk.staged_last) cut.reduction_offset *= layout_.staging_bytes;
-        }
-        for (BucketCut& cut : layout_.staged_last) cut.reduction_offset *= layout_.staging_bytes;
-        result_.reduction_bytes = layout_.staging_bytes * std::min(staged_, kStagingBuffers);
-    } else {
-        const bool staged = rules.dense.staged || rules.expert.staged;
-        if (!staged) layout_.staging_bytes = 0;
-        result_.reduction_bytes = layout_.staging_bytes;
-    }
     if (!rules.shards_states) result_.shard_elements = 0;
     result_.parameter_shards_alias = rules.shards_states && !rules.gathers_units;
     result_.gradient_shards_alias = rules.shards_states && !rules.reduces_units;

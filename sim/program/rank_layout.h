@@ -2,6 +2,7 @@
 // shards and activations lie, and which gradients are reduced together. The segment lists are built from it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,23 +25,25 @@ struct LaidLayer {
 
 /// Layers whose parameters are gathered together and whose gradients are reduced together.
 struct Unit {
-    /// Elements that are sharded together. Offsets are relative to those of the part.
-    struct Piece {
-        std::int64_t offset = 0, elements = 0;
-        std::int64_t shard_offset = 0, shard_elements = 0;
-    };
     /// A contiguous part of the flat order: the experts, or all other parameters.
     struct Part {
+        ParameterRange range = ParameterRange::dense;  // or expert
         std::int64_t elements = 0;
         std::int64_t window_offset = 0;    // elements, in Space::parameter
         std::int64_t gradient_offset = 0;  // elements, in Space::gradient
         std::int64_t shard_offset = 0;     // elements, in the shard spaces
-        std::vector<Piece> pieces;         // several if a copy of a tied embedding is a piece by itself
+        /// Elements that are sharded together, relative to the part's offsets: several pieces if a copy of a tied
+        /// embedding is a piece by itself.
+        std::vector<BucketCut> pieces;
     };
     std::vector<std::int32_t> layers;  // indices in LaidChunk::layers, in forward order
-    Part dense, expert;
+    std::array<Part, 2> parts{Part{}, Part{.range = ParameterRange::expert}};
     bool root = false;      // embedding and head, which have a place of their own before the window's slots
     std::int32_t slot = 0;  // index of its slot in the window, unless it is the root
+
+    [[nodiscard]] const Part& dense() const { return parts[0]; }
+    [[nodiscard]] const Part& of(ParameterRange range) const { return parts[range == ParameterRange::expert ? 1 : 0]; }
+    [[nodiscard]] std::int64_t elements() const { return parts[0].elements + parts[1].elements; }
 };
 
 struct LaidChunk {
@@ -52,30 +55,35 @@ struct LaidChunk {
 
 /// The consequences of the plan's data parallelism. Only `overlaps` may differ between rank classes.
 struct ShardingRules {
-    std::int64_t dense_ranks = 1, expert_ranks = 1;      // ranks that reduce gradients together
-    std::int64_t dense_shards = 1, expert_shards = 1;    // number of shards; 1: states are not sharded
-    bool reduces_dense = false, reduces_expert = false;  // more than one rank reduces
-    bool gathers_units = false;                          // zero3: parameters are sharded at rest and gathered by unit
+    /// Of the gradients of the experts, or of all other gradients.
+    struct Part {
+        std::int64_t ranks = 1;   // that reduce the gradients together
+        std::int64_t shards = 1;  // 1: states are not sharded
+        bool reduces = false;     // more than one rank reduces
+        Reduction reduction;
+    };
+    Part dense, expert;
+    bool gathers_units = false;  // zero3: parameters are sharded at rest and gathered by unit
     bool reduces_units = false;  // zero2, zero3 that reduce every micro-batch, with whole backward passes: gradients
                                  //   are reduced by unit, into shards
     bool shards_states = false;  // zero1, zero2, zero3 with more than one rank
     bool overlaps = true;        // buckets are reduced inside the backward pass, not after it
-    Reduction dense, expert;
-    [[nodiscard]] std::int64_t shards(ParameterRange range) const {
-        return range == ParameterRange::expert ? expert_shards : dense_shards;
+
+    [[nodiscard]] const Part& of(ParameterRange range) const {
+        return range == ParameterRange::expert ? expert : dense;
     }
-    [[nodiscard]] bool reduces(ParameterRange range) const {
-        return range == ParameterRange::expert ? reduces_expert : reduces_dense;
-    }
+    [[nodiscard]] bool has_units() const { return gathers_units || reduces_units; }
+    [[nodiscard]] bool is_staged() const { return dense.reduction.staged || expert.reduction.staged; }
     /// The axis of the ranks that share one set of shards, over which parameters are gathered.
     [[nodiscard]] GroupAxis gather_axis(ParameterRange range) const {
         if (range == ParameterRange::expert) return GroupAxis::edp;
-        return dense_shards < dense_ranks ? GroupAxis::dp_shard : GroupAxis::dp;
-    }
-    [[nodiscard]] const Reduction& reduction(ParameterRange range) const {
-        return range == ParameterRange::expert ? expert : dense;
+        return dense.shards < dense.ranks ? GroupAxis::dp_shard : GroupAxis::dp;
     }
 };
+/// The axis over which the gradients of tensor_sum or kv_sum are summed.
+[[nodiscard]] constexpr GroupAxis sum_axis(ParameterRange range) {
+    return range == ParameterRange::tensor_sum ? GroupAxis::tp : GroupAxis::kv;
+}
 /// The type in which backward passes write gradients: zero3 that reduces by unit uses the parameters' type, everything
 /// else Precision::gradient.
 [[nodiscard]] DType gradient_dtype(const Plan& plan, const ShardingRules& rules);
@@ -93,6 +101,7 @@ struct RankLayout {
     std::int64_t staging_bytes = 0;      // size of one staging buffer
     std::vector<BucketCut> staged_last;  // buckets in staging buffers after the last backward of the step
     bool holds_tied_copy = false;        // one of two copies of a tied embedding, whose gradients are summed
+    std::int64_t hidden_elements = 0;    // of the hidden state in a boundary buffer
     /// Each tp rank transfers 1/transfer_parts of a hidden state between stages; the receiving tp group gathers it.
     std::int64_t transfer_parts = 1;
 };

@@ -15,13 +15,13 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     const Precision& precision = plan.training.precision;
     const models::DataParallelChoices& choices = plan.implementation.data_parallel;
     ShardingRules rules;
-    rules.dense_ranks = mesh.group_size(GroupAxis::dp);
-    rules.expert_ranks = std::max<std::int64_t>(1, mesh.group_size(GroupAxis::edp));
+    rules.dense.ranks = mesh.group_size(GroupAxis::dp);
+    rules.expert.ranks = std::max<std::int64_t>(1, mesh.group_size(GroupAxis::edp));
     if (p.data_parallel == DataParallel::dp) return rules;  // lower_replicas exchanges gradients with the master
-    rules.reduces_dense = rules.dense_ranks > 1;
-    rules.reduces_expert = plan.model.has_experts() && rules.expert_ranks > 1;
+    rules.dense.reduces = rules.dense.ranks > 1;
+    rules.expert.reduces = plan.model.has_experts() && rules.expert.ranks > 1;
     const bool replicates = p.has_shard_sets();
-    const bool any = rules.reduces_dense || rules.reduces_expert;
+    const bool any = rules.dense.reduces || rules.expert.reduces;
     rules.shards_states = p.shards_optimizer() && any;
     rules.gathers_units = p.shards_parameters() && any;
     // A split backward pass writes the gradients of norms and biases long before those of the GEMMs, so that a unit's
@@ -29,8 +29,8 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     rules.reduces_units =
         p.shards_gradients() && any && p.reduces_every_micro_batch && !row_of(p.schedule).splits_backward();
     if (rules.shards_states) {
-        rules.dense_shards = replicates ? p.dp_shard : rules.dense_ranks;
-        rules.expert_shards = rules.expert_ranks;
+        rules.dense.shards = replicates ? p.dp_shard : rules.dense.ranks;
+        rules.expert.shards = rules.expert.ranks;
     }
     const bool mirrored = p.model_copies() > 1;
     // An interlaced vocabulary computes its gradients in the forward pass, so that no backward pass can reduce them.
@@ -47,11 +47,10 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     // Staging buffers are reused in the order of the chunks' last passes, which vocabulary parallelism does not keep.
     const bool spread = p.vocabulary_parallel != VocabularyParallel::none;
     if (spread && reduction.staged && !scatters) rules.overlaps = false;
-    rules.dense = reduction;
-    rules.dense.axis = replicates && scatters ? GroupAxis::dp_shard : GroupAxis::dp;
-    rules.dense.replicates = replicates && scatters;
-    rules.expert = reduction;
-    rules.expert.axis = GroupAxis::edp;
+    rules.dense.reduction = rules.expert.reduction = reduction;
+    rules.dense.reduction.axis = replicates && scatters ? GroupAxis::dp_shard : GroupAxis::dp;
+    rules.dense.reduction.replicates = replicates && scatters;
+    rules.expert.reduction.axis = GroupAxis::edp;
     return rules;
 }
 

@@ -9,9 +9,11 @@ namespace {
 
 using Kind = ComputeTask::Kind;
 
+bool is_backward(ActionKind kind) {
+    return kind == ActionKind::backward || kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
+}
 bool is_compute(ActionKind kind) {
-    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
-           kind == ActionKind::backward_weight || kind == ActionKind::optimizer_step;
+    return kind == ActionKind::forward || is_backward(kind) || kind == ActionKind::optimizer_step;
 }
 
 }  // namespace
@@ -57,13 +59,12 @@ void StageActions::list() {
 
 void StageActions::start_step() {
     std::int32_t micro_batches = 0;
-    bool sends = false, receives = false, up = false;
-    for (const Chunk& chunk : result_.chunks) up = up || chunk.up;
     for (const ComputeTask& task : order_) micro_batches = std::max(micro_batches, task.micro_batch + 1);
-    for (const ChunkLists& chunk : lists_.chunks) {
-        sends = sends || chunk.sends;
-        receives = receives || chunk.receives;
-    }
+    const auto any = [](const auto& chunks, const auto& has) {
+        return std::any_of(chunks.begin(), chunks.end(), [&](const auto& chunk) { return chunk.*has; });
+    };
+    const bool up = any(result_.chunks, &Chunk::up);
+    const bool receives = any(lists_.chunks, &ChunkLists::receives), sends = any(lists_.chunks, &ChunkLists::sends);
     held_.assign(lists_.chunks.size(), std::vector<Held>(static_cast<std::size_t>(micro_batches)));
     frames_.assign(lists_.chunks.size(), SlotPool{});
     // Two outputs, so that one is sent while the next is computed. Three gradients: one arrives, one is in use and one
@@ -88,28 +89,12 @@ void StageActions::list_step() {
         // so it is not posted ahead.
         const bool in_parts = t + 1 < order_.size() && lists_of(order_[t + 1]).scatters_transfers;
         if (rules_.posts_receives_ahead && t + 1 < order_.size() && !in_parts) post_receive(t + 1);
-        switch (task.kind) {
-            case Kind::forward:
-                if (lists_of(task).is_vocabulary) {
-                    vocabulary_forward(task, t == ends.first_forward);
-                } else {
-                    forward(task, t == ends.first_forward);
-                }
-                break;
-            case Kind::backward:
-                if (lists_of(task).is_vocabulary) {
-                    vocabulary_backward(task, t == ends.last_backward);
-                } else {
-                    backward(task, t == ends.last_backward);
-                }
-                break;
-            case Kind::backward_input:
-                backward_input(task);
-                break;
-            case Kind::backward_weight:
-                backward_weight(task, t == ends.last_backward);
-                break;
-        }
+        const bool first = t == ends.first_forward, last = t == ends.last_backward;
+        const bool vocabulary = lists_of(task).is_vocabulary;
+        if (task.kind == Kind::forward) vocabulary ? vocabulary_forward(task, first) : forward(task, first);
+        if (task.kind == Kind::backward) vocabulary ? vocabulary_backward(task, last) : backward(task, last);
+        if (task.kind == Kind::backward_input) backward_input(task);
+        if (task.kind == Kind::backward_weight) backward_weight(task, last);
     }
     if (lists_.sync != kNoList) emit({.kind = ActionKind::sync_gradients, .segments = lists_.sync});
     emit({.kind = ActionKind::optimizer_step, .segments = lists_.optimizer});
@@ -122,6 +107,18 @@ ChunkIndex StageActions::neighbour_chunk(ChunkIndex chunk, std::int64_t shift) c
     return holder.chunk;
 }
 
+Action StageActions::action_of(ActionKind kind, const ComputeTask& task, SegmentListId segments, const Held& bound) {
+    return {.kind = kind,
+            .chunk = task.chunk,
+            .micro_batch = task.micro_batch,
+            .segments = segments,
+            .activation_frame = bound.frame,
+            .input_boundary = bound.input,
+            .forward_boundary = bound.output,
+            .backward_boundary = bound.gradient,
+            .gradient_out = bound.gradient_out};
+}
+
 void StageActions::post_receive(std::size_t index) {
     const ComputeTask& task = order_[index];
     const ChunkLists& lists = lists_of(task);
@@ -129,20 +126,12 @@ void StageActions::post_receive(std::size_t index) {
     const double posted = timeline_.posted(result_.pp_index, index);
     if (task.kind == Kind::forward && lists.receives && here.input < 0) {
         here.input = inputs_.take(posted);
-        emit({.kind = ActionKind::recv_forward,
-              .chunk = task.chunk,
-              .micro_batch = task.micro_batch,
-              .segments = lists.recv_forward,
-              .input_boundary = here.input});
+        emit(action_of(ActionKind::recv_forward, task, lists.recv_forward, {.input = here.input}));
     }
     const bool needs_gradient = task.kind == Kind::backward || task.kind == Kind::backward_input;
     if (needs_gradient && lists.sends && here.gradient < 0) {
         here.gradient = gradients_.take(posted);
-        emit({.kind = ActionKind::recv_backward,
-              .chunk = task.chunk,
-              .micro_batch = task.micro_batch,
-              .segments = lists.recv_backward,
-              .backward_boundary = here.gradient});
+        emit(action_of(ActionKind::recv_backward, task, lists.recv_backward, {.gradient = here.gradient}));
     }
 }
 
@@ -161,21 +150,12 @@ void StageActions::forward(const ComputeTask& task, bool first) {
         const std::int32_t gradient = held(order_[now_ + 1]).gradient;
         if (gradient >= 0) more.push_back({.memory = {Region::backward_boundary, 0, gradient}});
     }
-    emit({.kind = ActionKind::forward,
-          .chunk = task.chunk,
-          .micro_batch = task.micro_batch,
-          .segments = first ? lists.forward_first : lists.forward,
-          .activation_frame = here.frame,
-          .input_boundary = here.input,
-          .forward_boundary = output,
-          .output_stays = lists.output_stays},
-         more);
+    Action action = action_of(ActionKind::forward, task, first ? lists.forward_first : lists.forward,
+                              {.frame = here.frame, .input = here.input, .output = output});
+    action.output_stays = lists.output_stays;
+    emit(action, more);
     if (!lists.sends) return;
-    const Action send{.kind = ActionKind::send_forward,
-                      .chunk = task.chunk,
-                      .micro_batch = task.micro_batch,
-                      .segments = lists.send_forward,
-                      .forward_boundary = output};
+    const Action send = action_of(ActionKind::send_forward, task, lists.send_forward, {.output = output});
     if (overlaps_next()) {
         deferred_.push_back(send);
     } else {
@@ -189,13 +169,11 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
     Held& blocks = held(0, task.micro_batch);
+    const bool is_input = task.chunk == kInputChunk;
     here.frame = frames_[task.chunk].take();
-    Action action{.kind = ActionKind::forward,
-                  .chunk = task.chunk,
-                  .micro_batch = task.micro_batch,
-                  .segments = first ? lists.forward_first : lists.forward,
-                  .activation_frame = here.frame};
-    if (lists.is_root && task.chunk == kInputChunk) {
+    Action action =
+        action_of(ActionKind::forward, task, first ? lists.forward_first : lists.forward, {.frame = here.frame});
+    if (lists.is_root && is_input) {
         // On the side stream the sum may arrive as soon as the other ranks have looked up, one round early.
         constexpr double kRound = 4;
         blocks.input = inputs_.take(lists.uses_side ? begins() - kRound : begins());
@@ -206,7 +184,7 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
         if (rules_.gradient_from_forward) action.backward_boundary = blocks.gradient = gradients_.take(begins());
     }
     emit(action);
-    if (lists.is_root && task.chunk == kOutputChunk) outputs_.give_back(blocks.output, ends());
+    if (lists.is_root && !is_input) outputs_.give_back(blocks.output, ends());
     if (lists.backward == kNoList) frames_[task.chunk].give_back(here.frame);
 }
 
@@ -214,50 +192,32 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
 void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
-    Action action{.kind = ActionKind::backward,
-                  .chunk = task.chunk,
-                  .micro_batch = task.micro_batch,
-                  .segments = last ? lists.backward_last : lists.backward,
-                  .activation_frame = here.frame};
-    if (lists.is_root && task.chunk == kInputChunk) {
-        action.backward_boundary = here.gradient;
-    } else if (lists.is_root && !rules_.gradient_from_forward) {
-        action.backward_boundary = held(0, task.micro_batch).gradient = gradients_.take(begins());
+    const bool takes_gradient = lists.is_root && task.chunk == kInputChunk;
+    std::int32_t gradient = takes_gradient ? here.gradient : -1;
+    if (lists.is_root && !takes_gradient && !rules_.gradient_from_forward) {
+        gradient = held(0, task.micro_batch).gradient = gradients_.take(begins());
     }
-    emit(action);
+    emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward,
+                   {.frame = here.frame, .gradient = gradient}));
     frames_[task.chunk].give_back(here.frame);
-    if (lists.is_root && task.chunk == kInputChunk) gradients_.give_back(here.gradient, ends());
+    if (takes_gradient) gradients_.give_back(here.gradient, ends());
 }
 
-/// Makes sure that the task has a buffer for the gradient of its output: a received one, one from the next chunk on
-/// this rank, or, at the head, a new one that the pass itself fills.
-void StageActions::take_gradient(const ComputeTask& task) {
-    Held& here = held(task);
-    if (here.gradient < 0) here.gradient = gradients_.take(begins());
-}
-
+/// Passes the gradient of the task's input on: to the vocabulary's input part or the previous chunk on this rank, or by
+/// a send.
 void StageActions::pass_gradient_on(const ComputeTask& task, std::int32_t gradient) {
     const ChunkLists& lists = lists_of(task);
-    const bool to_lookup = lists_.chunks.back().is_vocabulary && lists_.chunks.back().is_root;
-    if (to_lookup) {
+    if (lists_.chunks.back().is_vocabulary && lists_.chunks.back().is_root) {
         held(kInputChunk, task.micro_batch).gradient = gradient;
-        return;
-    }
-    if (lists.input_stays) {
+    } else if (lists.input_stays) {
         held(neighbour_chunk(task.chunk, -1), task.micro_batch).gradient = gradient;
-        return;
-    }
-    if (lists.receives) {
-        emit({.kind = ActionKind::send_backward,
-              .chunk = task.chunk,
-              .micro_batch = task.micro_batch,
-              .segments = lists.send_backward,
-              .backward_boundary = gradient,
-              .gradient_out = gradient});
+    } else if (lists.receives) {
+        emit(action_of(ActionKind::send_backward, task, lists.send_backward,
+                       {.gradient = gradient, .gradient_out = gradient}));
         gradients_.give_back(gradient, timeline_.arrival(result_.pp_index, now_));
-        return;
+    } else {
+        gradients_.give_back(gradient, ends());
     }
-    gradients_.give_back(gradient, ends());
 }
 
 void StageActions::backward(const ComputeTask& task, bool last) {
@@ -265,21 +225,15 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     Held& here = held(task);
     std::int32_t leaving = -1;
     if (!lists.splits_backward) {
-        take_gradient(task);
+        // The gradient was received or comes from the next chunk on this rank. At the head the pass itself fills it.
+        if (here.gradient < 0) here.gradient = gradients_.take(begins());
         leaving = here.gradient;
     } else if (lists.has_hidden_input) {
         leaving = here.gradient_out = gradients_.take(begins());
     }
     std::vector<ActionUse> more;
     if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
-    emit({.kind = ActionKind::backward,
-          .chunk = task.chunk,
-          .micro_batch = task.micro_batch,
-          .segments = last ? lists.backward_last : lists.backward,
-          .activation_frame = here.frame,
-          .input_boundary = here.input,
-          .backward_boundary = here.gradient,
-          .gradient_out = here.gradient_out},
+    emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, bound_by_backward(here)),
          more);
     for (const Action& send : deferred_) {
         emit(send, {{{.token = ActionUse::Token::block, .stream = lists_of(send).send_forward_stream}}});
@@ -295,14 +249,7 @@ void StageActions::backward_input(const ComputeTask& task) {
     const ChunkLists& lists = lists_of(task);
     Held& here = held(task);
     if (lists.has_hidden_input) here.gradient_out = gradients_.take(begins());
-    emit({.kind = ActionKind::backward_input,
-          .chunk = task.chunk,
-          .micro_batch = task.micro_batch,
-          .segments = lists.backward_input,
-          .activation_frame = here.frame,
-          .input_boundary = here.input,
-          .backward_boundary = here.gradient,
-          .gradient_out = here.gradient_out});
+    emit(action_of(ActionKind::backward_input, task, lists.backward_input, bound_by_backward(here)));
     if (here.gradient >= 0 && !lists.weight_reads_gradient) gradients_.give_back(here.gradient, ends());
     if (lists.has_hidden_input && !lists.weight_reads_input) inputs_.give_back(here.input, ends());
     if (here.gradient_out >= 0) pass_gradient_on(task, here.gradient_out);
@@ -310,19 +257,15 @@ void StageActions::backward_input(const ComputeTask& task) {
 
 void StageActions::backward_weight(const ComputeTask& task, bool last) {
     const ChunkLists& lists = lists_of(task);
-    Held& here = held(task);
-    const std::int32_t gradient = lists.weight_reads_gradient ? here.gradient : -1;
-    const std::int32_t input = lists.weight_reads_input ? here.input : -1;
-    emit({.kind = ActionKind::backward_weight,
-          .chunk = task.chunk,
-          .micro_batch = task.micro_batch,
-          .segments = last ? lists.backward_weight_last : lists.backward_weight,
-          .activation_frame = here.frame,
-          .input_boundary = input,
-          .backward_boundary = gradient});
-    frames_[task.chunk].give_back(here.frame);
-    if (gradient >= 0) gradients_.give_back(gradient, ends());
-    if (input >= 0) inputs_.give_back(input, ends());
+    const Held& here = held(task);
+    const Held bound{.frame = here.frame,
+                     .input = lists.weight_reads_input ? here.input : -1,
+                     .gradient = lists.weight_reads_gradient ? here.gradient : -1};
+    emit(
+        action_of(ActionKind::backward_weight, task, last ? lists.backward_weight_last : lists.backward_weight, bound));
+    frames_[task.chunk].give_back(bound.frame);
+    if (bound.gradient >= 0) gradients_.give_back(bound.gradient, ends());
+    if (bound.input >= 0) inputs_.give_back(bound.input, ends());
 }
 
 void StageActions::add_orders_beyond_memory(ActionKind kind) {
@@ -330,32 +273,16 @@ void StageActions::add_orders_beyond_memory(ActionKind kind) {
     const auto add = [&](Token token, bool write, std::initializer_list<Stream> streams) {
         for (const Stream stream : streams) more_.push_back({.token = token, .stream = stream, .write = write});
     };
-    switch (kind) {
-        case ActionKind::backward:
-        case ActionKind::backward_input:
-        case ActionKind::backward_weight:
-            add(Token::reduced_gradients, false, {Stream::compute, Stream::dp, Stream::dp_replicate});
-            [[fallthrough]];
-        case ActionKind::forward:
-            if (!lists_.gathers_units) return;
-            add(Token::gathered_units, true, {Stream::dp_gather, Stream::copy_in});
-            add(Token::gathered_units, false, {Stream::compute});
-            return;
-        case ActionKind::sync_gradients:
-            add(Token::reduced_gradients, true, {Stream::compute, Stream::tp, Stream::dp, Stream::dp_replicate});
-            return;
-        case ActionKind::optimizer_step:
-            add(Token::reduced_gradients, true, {Stream::compute});
-            if (lists_.checks_update) add(Token::reduced_gradients, true, {Stream::dp});
-            if (lists_.gathers_units) add(Token::gathered_units, false, {Stream::compute});
-            return;
-        case ActionKind::recv_forward:
-        case ActionKind::send_forward:
-        case ActionKind::recv_backward:
-        case ActionKind::send_backward:
-        case ActionKind::exchange:
-            return;
+    const bool is_optimizer = kind == ActionKind::optimizer_step;
+    if (is_backward(kind)) add(Token::reduced_gradients, false, {Stream::compute, Stream::dp, Stream::dp_replicate});
+    if (kind == ActionKind::sync_gradients) {
+        add(Token::reduced_gradients, true, {Stream::compute, Stream::tp, Stream::dp, Stream::dp_replicate});
     }
+    if (is_optimizer) add(Token::reduced_gradients, true, {Stream::compute});
+    if (is_optimizer && lists_.checks_update) add(Token::reduced_gradients, true, {Stream::dp});
+    if (!lists_.gathers_units || !is_compute(kind)) return;
+    if (!is_optimizer) add(Token::gathered_units, true, {Stream::dp_gather, Stream::copy_in});
+    add(Token::gathered_units, false, {Stream::compute});
 }
 
 void StageActions::emit(Action action, std::span<const ActionUse> more) {

@@ -31,6 +31,13 @@ class StageActions {
     struct Ends {
         std::size_t first_forward = 0, last_backward = 0;
     };
+    [[nodiscard]] static Action action_of(ActionKind kind, const ComputeTask& task, SegmentListId segments,
+                                          const Held& bound);
+    /// What B and I bind of the buffers that they hold.
+    [[nodiscard]] static Held bound_by_backward(Held held) {
+        held.output = -1;
+        return held;
+    }
     void find_ends();
     [[nodiscard]] bool overlaps_next() const { return now_ + 1 < order_.size() && order_[now_ + 1].overlaps_previous; }
     void list_step();
@@ -43,7 +50,6 @@ class StageActions {
     void backward(const ComputeTask& task, bool last);
     void backward_input(const ComputeTask& task);
     void backward_weight(const ComputeTask& task, bool last);
-    void take_gradient(const ComputeTask& task);
     void pass_gradient_on(const ComputeTask& task, std::int32_t gradient);
     void add_orders_beyond_memory(ActionKind kind);
     /// Appends the action and its waits. `more`: uses of this action besides those of its list.

@@ -1,7 +1,6 @@
 #include "sim/program/stage_lists.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "core/error.h"
 #include "sim/program/step_slots.h"
@@ -10,7 +9,6 @@ namespace orrery::program {
 namespace {
 
 using models::kNoSlot;
-using models::SlotDecl;
 using models::SlotIndex;
 using models::SlotRole;
 
@@ -70,12 +68,6 @@ class ListMaker {
   private:
     [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
     [[nodiscard]] DType gradient_dtype() const { return layout_.gradient_dtype; }
-    [[nodiscard]] std::int64_t hidden_elements() const {
-        const Parallelism& p = plan_.parallelism;
-        return plan_.training.sequence_length / p.cp * plan_.training.micro_batch_size * plan_.model.hidden /
-               (p.sequence_parallel ? p.tp : 1);
-    }
-
     [[nodiscard]] ChunkLists chunk_lists(ChunkIndex c);
     void make_transfers(ChunkIndex c, ChunkLists& lists);
     [[nodiscard]] SegmentListId transfer(const std::string& name, Stream stream, CommKind kind, Space space,
@@ -83,23 +75,17 @@ class ListMaker {
     [[nodiscard]] ListBuilder new_list() { return {result_, bodies_, lists_.orders}; }
     [[nodiscard]] SegmentListId forward_list(const LaidChunk& chunk, bool first_of_step);
     [[nodiscard]] SegmentListId backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
-    void copy_back_staged(ListBuilder& list, const LaidChunk& chunk);
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
-    void gather_part(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool expert);
-    void gather_piece(BodyWriter& writer, const Unit& unit, bool expert, const Unit::Piece& piece) const;
+    void gather_piece(BodyWriter& writer, const Unit& unit, const BucketCut& piece) const;
     [[nodiscard]] DType stored_dtype() const {
         return plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
     }
-    [[nodiscard]] DType gathered_dtype(const Unit& unit) const {
-        return precision().fp8_parameters && !unit.root ? DType::fp8 : precision().parameter;
-    }
     void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step);
-    void keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range);
+    void keep_unit(BodyWriter& writer, const Unit::Part& part);
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
     void gather_buckets(ListBuilder& list, ChunkIndex chunk);
     void add_offload(ListBuilder& list, const LaidLayer& layer, bool out);
     void prepare(ListBuilder& list, const LaidLayer& layer);
-    [[nodiscard]] BodyId cached(const std::string& key, const std::function<Body()>& make);
 
     const Program& program_;
     const Plan& plan_;
@@ -109,25 +95,15 @@ class ListMaker {
     RankClass& result_;
     const models::DataParallelChoices& choices_;
     StageLists lists_;
-    std::map<std::string, BodyId> cache_;
 };
 
-BodyId ListMaker::cached(const std::string& key, const std::function<Body()>& make) {
-    const auto found = cache_.find(key);
-    if (found != cache_.end()) return found->second;
-    return cache_.emplace(key, bodies_.add(make())).first->second;
-}
-
-/// Whether a backward_input or backward_weight pass of the chunk reads a slot of Space::hidden_in or hidden_gradient
-/// that lies in a boundary buffer and not in the frame.
-bool touches(const LaidChunk& chunk, Phase phase, Space space) {
+/// Whether a backward_weight pass of the chunk reads a slot of Space::hidden_in or hidden_gradient that lies in a
+/// boundary buffer and not in the frame.
+bool weights_read(const LaidChunk& chunk, Space space) {
     for (const LaidLayer& layer : chunk.layers) {
-        const bool outside =
-            space == Space::hidden_in ? layer.segment.hidden_in_offset < 0 : layer.segment.gradient_in_offset < 0;
-        if (!outside) continue;
-        const auto& steps =
-            phase == Phase::backward_weight ? layer.lowered->backward_weight : layer.lowered->backward_input;
-        for (const models::Step& step : steps) {
+        const Segment& segment = layer.segment;
+        if ((space == Space::hidden_in ? segment.hidden_in_offset : segment.gradient_in_offset) >= 0) continue;
+        for (const models::Step& step : layer.lowered->backward_weight) {
             for (const SlotIndex slot : slots_read(step)) {
                 if (layer.lowered->places[slot].space == space) return true;
             }
@@ -159,8 +135,8 @@ ChunkLists ListMaker::chunk_lists(ChunkIndex c) {
         lists.backward_input = backward_list(chunk, Phase::backward_input, false);
         lists.backward_weight = backward_list(chunk, Phase::backward_weight, false);
         lists.backward_weight_last = backward_list(chunk, Phase::backward_weight, true);
-        lists.weight_reads_input = touches(chunk, Phase::backward_weight, Space::hidden_in);
-        lists.weight_reads_gradient = touches(chunk, Phase::backward_weight, Space::hidden_gradient);
+        lists.weight_reads_input = weights_read(chunk, Space::hidden_in);
+        lists.weight_reads_gradient = weights_read(chunk, Space::hidden_gradient);
         lists.splits_backward = true;
     }
     if (row_of(shape_.schedule).backward != BackwardPass::split) {
@@ -188,43 +164,35 @@ ChunkLists ListMaker::chunk_lists(ChunkIndex c) {
 /// The list of one transfer. `cut`: it is sharded over tp, and the receiver gathers the parts.
 SegmentListId ListMaker::transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
                                   bool cut) {
-    const std::int64_t tp = plan_.parallelism.tp;
-    const std::int64_t elements = hidden_elements();
-    const auto body = [&] {
-        BodyWriter writer(Phase::transfer);
-        SlotDecl decl = flat_slot(name, role, precision().activation, cut ? elements / tp : elements);
-        const SlotIndex slot = writer.slot(slot_at(space, std::move(decl)));
-        const std::int64_t moved = cut ? elements / tp : elements;
-        writer.communicate(name, stream,
-                           Communication{.kind = kind,
-                                         .axis = axis_of(stream),
-                                         .dtype = precision().activation,
-                                         .elements = moved,
-                                         .in = kind == CommKind::recv ? kNoSlot : slot,
-                                         .out = kind == CommKind::send ? kNoSlot : slot},
+    const bool receives = kind == CommKind::recv;
+    const DType dtype = precision().activation;
+    const std::int64_t moved = cut ? layout_.hidden_elements / plan_.parallelism.tp : layout_.hidden_elements;
+    BodyWriter writer(Phase::transfer);
+    const SlotIndex slot = writer.slot(flat_slot(space, name, role, dtype, moved));
+    writer.communicate(name, stream,
+                       {.kind = kind,
+                        .axis = axis_of(stream),
+                        .dtype = dtype,
+                        .elements = moved,
+                        .in = receives ? kNoSlot : slot,
+                        .out = receives ? slot : kNoSlot},
+                       Follows::own);
+    if (cut && receives) {
+        const SlotIndex whole = writer.slot(flat_slot(space, name + ".whole", role, dtype, layout_.hidden_elements));
+        writer.communicate(name + ".gather", Stream::tp,
+                           {.kind = CommKind::all_gather,
+                            .axis = GroupAxis::tp,
+                            .dtype = dtype,
+                            .elements = layout_.hidden_elements,
+                            .in = slot,
+                            .out = whole},
                            Follows::own);
-        if (cut && kind == CommKind::recv) {
-            const SlotIndex whole =
-                writer.slot(slot_at(space, flat_slot(name + ".whole", role, precision().activation, elements)));
-            writer.communicate(name + ".gather", Stream::tp,
-                               Communication{.kind = CommKind::all_gather,
-                                             .axis = GroupAxis::tp,
-                                             .dtype = precision().activation,
-                                             .elements = elements,
-                                             .in = slot,
-                                             .out = whole},
-                               Follows::own);
-        }
-        const bool receives = kind == CommKind::recv && plan_.implementation.host.waits_for_transfers &&
-                              fuses_transfers(plan_) &&
-                              plan_.parallelism.vocabulary_parallel == VocabularyParallel::none;
-        if (receives) writer.host_wait("host." + name, Follows::own);
-        return writer.finish();
-    };
+    }
+    const bool host_waits = receives && plan_.implementation.host.waits_for_transfers && fuses_transfers(plan_) &&
+                            !plan_.parallelism.spreads_vocabulary();
+    if (host_waits) writer.host_wait("host." + name, Follows::own);
     ListBuilder list = new_list();
-    Segment segment;
-    segment.body = cached(name + " " + std::string(name_of(stream)), body);
-    list.add(segment);
+    list.add({}, writer.finish());
     return list.finish();
 }
 
@@ -257,68 +225,58 @@ void ListMaker::make_transfers(ChunkIndex c, ChunkLists& lists) {
 
 /// Adds the all-gather of a unit's shards into its place in the window.
 void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit) {
-    for (const bool expert : {false, true}) {
-        if ((expert ? unit.expert : unit.dense).elements > 0) gather_part(list, chunk, unit, expert);
-    }
-}
-
-void ListMaker::gather_part(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool expert) {
-    const Unit::Part& part = expert ? unit.expert : unit.dense;
-    std::string key = std::string("gather") + (expert ? " expert" : "") + (unit.root ? " root" : "");
-    for (const Unit::Piece& piece : part.pieces) key += " " + std::to_string(piece.elements);
-    Segment segment;
-    segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
-    segment.parameter_base[ParameterRange::dense] = part.window_offset;
-    segment.shard_base[ParameterRange::dense] = part.shard_offset;
-    segment.host_base = part.shard_offset * size_of(stored_dtype());
-    segment.body = cached(key, [&] {
+    for (const Unit::Part& part : unit.parts) {
+        if (part.elements == 0) continue;
+        Segment segment;
+        segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+        segment.parameter_base[ParameterRange::dense] = part.window_offset;
+        segment.shard_base[ParameterRange::dense] = part.shard_offset;
+        segment.host_base = part.shard_offset * size_of(stored_dtype());
         BodyWriter writer(Phase::gather);
-        for (const Unit::Piece& piece : part.pieces) gather_piece(writer, unit, expert, piece);
-        return writer.finish();
-    });
-    list.add(segment);
+        for (const BucketCut& piece : part.pieces) gather_piece(writer, unit, piece);
+        list.add(segment, writer.finish());
+    }
 }
 
 /// Gathers one piece. Shards that are stored in another type than the gather's, or on the host, are first cast or
 /// copied to this rank's block of the destination.
-void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, bool expert, const Unit::Piece& piece) const {
-    const bool from_host = plan_.training.memory.offload_parameters;
-    const bool crosses = expert ? layout_.rules.reduces_expert : layout_.rules.reduces_dense;
-    const DType stored = stored_dtype(), sent = gathered_dtype(unit);
-    const SlotIndex shard = writer.slot(slot_at(from_host ? Space::host : Space::parameter_shard,
-                                                flat_slot("shard", SlotRole::parameter, stored, piece.shard_elements),
-                                                piece.shard_offset * (from_host ? size_of(stored) : 1)));
+void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, const BucketCut& piece) const {
+    const bool from_host = plan_.training.memory.offload_parameters, expert = piece.range == ParameterRange::expert;
+    const bool crosses = layout_.rules.of(piece.range).reduces;
+    const DType stored = stored_dtype(), kept = precision().parameter;
+    const DType sent = precision().fp8_parameters && !unit.root ? DType::fp8 : kept;
+    const SlotIndex shard =
+        writer.slot(flat_slot(from_host ? Space::host : Space::parameter_shard, "shard", SlotRole::parameter, stored,
+                              piece.shard_elements, piece.shard_offset * (from_host ? size_of(stored) : 1)));
     SlotIndex source = shard;
-    const Slot place =
-        slot_at(Space::parameter,
-                flat_slot(expert ? "experts.unit" : "unit", SlotRole::parameter, precision().parameter, piece.elements),
-                piece.offset);
+    const Slot place = flat_slot(Space::parameter, expert ? "experts.unit" : "unit", SlotRole::parameter, kept,
+                                 piece.elements, piece.offset);
     const SlotIndex whole = writer.slot(place);
-    const GroupAxis axis = layout_.rules.gather_axis(expert ? ParameterRange::expert : ParameterRange::dense);
+    const GroupAxis axis = layout_.rules.gather_axis(piece.range);
     // The shard goes to this rank's block of the destination, and the gather is in place.
-    const auto moves = [&](models::OpKind kind, DType from, DType to) {
+    const auto move = [&](models::OpKind kind, DType to) {
         Slot own = place;
         if (crosses) own.own_block = axis;
         source = writer.slot(std::move(own));
-        models::Operator op{.kind = kind, .elements = piece.shard_elements, .in = {shard}, .out = {source}};
-        op.bytes_read = static_cast<double>(piece.shard_elements * size_of(from));
+        models::Operator op = writer.streaming(kind, shard, source);
+        op.flops = 0;
         op.bytes_written = static_cast<double>(piece.shard_elements * size_of(to));
         return op;
     };
     if (from_host) {
-        writer.op(moves(models::OpKind::copy_from_host, stored, stored), Stream::copy_in,
+        writer.op(move(models::OpKind::copy_from_host, stored), Stream::copy_in,
                   expert ? "experts.from_host" : "shard.from_host", Follows::own);
     } else if (stored != sent || !crosses) {
-        writer.op(moves(models::OpKind::cast, stored, crosses ? sent : precision().parameter));
+        writer.op(move(models::OpKind::cast, crosses ? sent : kept));
     }
     if (!crosses) return;  // this rank holds the only shard
     writer.communicate(expert ? "edp.gather" : "dp.gather", Stream::dp_gather,
-                       Communication{.kind = CommKind::all_gather,
-                                     .axis = axis,
-                                     .dtype = sent,
-                                     .elements = piece.elements,
-                                     .in = source,
-                                     .out = whole},
+                       {.kind = CommKind::all_gather,
+                        .axis = axis,
+                        .dtype = sent,
+                        .elements = piece.elements,
+                        .in = source,
+                        .out = whole},
                        Follows::own);
 }
 
@@ -328,36 +286,25 @@ void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk
         const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
         for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
             const std::int64_t elements = layer.lowered->elements[range];
-            const GroupAxis axis = range == ParameterRange::tensor_sum ? GroupAxis::tp : GroupAxis::kv;
+            const GroupAxis axis = sum_axis(range);
             if (elements == 0 || program_.mesh->group_size(axis) < 2) continue;
-            const std::int64_t offset = layer.segment.gradient_base[range] - unit.dense.gradient_offset;
-            const DType dtype = gradient_dtype();
-            const SlotIndex slot = writer.slot(slot_at(
-                Space::gradient, flat_slot(std::string(name_of(range)), SlotRole::gradient, dtype, elements), offset));
-            writer.communicate(std::string(name_of(axis)) + ".partial_gradients", Stream::tp,
-                               Communication{.kind = CommKind::all_reduce,
-                                             .axis = axis,
-                                             .dtype = dtype,
-                                             .elements = elements,
-                                             .in = slot,
-                                             .out = slot});
+            const std::int64_t offset = layer.segment.gradient_base[range] - unit.dense().gradient_offset;
+            const SlotIndex slot = writer.slot(flat_slot(Space::gradient, std::string(name_of(range)),
+                                                         SlotRole::gradient, gradient_dtype(), elements, offset));
+            writer.all_reduce(std::string(name_of(axis)) + ".partial_gradients", Stream::tp, axis, slot);
         }
     }
 }
 
 /// If this rank holds the only shard of a part, the gradients are accumulated into it without communication.
-void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part, ParameterRange range) {
-    const SlotIndex gradient = writer.slot(slot_at(
-        Space::gradient, flat_slot("unit.gradients", SlotRole::gradient, gradient_dtype(), part.elements), 0, range));
-    const SlotIndex shard = writer.slot(
-        slot_at(Space::gradient_shard, flat_slot("unit.shard", SlotRole::gradient, precision().gradient, part.elements),
-                0, range));
-    models::Operator op{
-        .kind = models::OpKind::accumulate, .elements = part.elements, .in = {gradient}, .out = {shard}};
-    op.flops = static_cast<double>(part.elements);
-    const auto moved = static_cast<double>(part.elements * size_of(precision().gradient));
-    op.bytes_read = static_cast<double>(part.elements * size_of(gradient_dtype())) + moved;
-    op.bytes_written = moved;
+void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part) {
+    const auto slot = [&](Space space, const std::string& name, DType dtype) {
+        return writer.slot(flat_slot(space, name, SlotRole::gradient, dtype, part.elements, 0, part.range));
+    };
+    const SlotIndex gradient = slot(Space::gradient, "unit.gradients", gradient_dtype());
+    const SlotIndex shard = slot(Space::gradient_shard, "unit.shard", precision().gradient);
+    models::Operator op = writer.streaming(models::OpKind::accumulate, gradient, shard);
+    op.bytes_read += op.bytes_written;
     writer.op(op);
 }
 
@@ -368,49 +315,25 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     BodyWriter writer(Phase::reduce);
     sum_over_tensor_ranks(writer, chunk, unit);
     writer.join();  // the reductions below access the same gradients through other slots
-    std::string key = "reduce";
-    std::int64_t staged = 0;
-    for (const bool expert : {false, true}) {
-        const Unit::Part& part = expert ? unit.expert : unit.dense;
-        const ParameterRange range = expert ? ParameterRange::expert : ParameterRange::dense;
-        if (part.elements == 0) continue;
-        if (!layout_.rules.reduces(range)) {  // this rank holds the only shard
-            if (layout_.rules.reduces_units) keep_unit(writer, part, range);
-            key += " kept " + std::to_string(part.elements);
-            continue;
-        }
-        Reduction reduction = layout_.rules.reduction(range);
-        reduction.replicates = reduction.replicates && last_of_step;
-        for (const Unit::Piece& piece : part.pieces) {
-            const BucketCut cut{.range = range,
-                                .offset = piece.offset,
-                                .elements = piece.elements,
-                                .shard_offset = piece.shard_offset,
-                                .shard_elements = piece.shard_elements,
-                                .reduction_offset = staged,
-                                .reduction = reduction};
-            write_reduction(writer, expert ? "edp.unit" : "dp.unit", cut, gradient_dtype());
-            staged += align(piece.elements * size_of(reduction.dtype));
-            key += (reduction.replicates ? " replicated " : " ") + std::to_string(piece.elements);
-        }
-    }
-    Body body = writer.finish();
-    if (body.instructions.empty()) return;
-    for (const std::int32_t l : unit.layers) {
-        const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
-        for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
-            key += " " + std::to_string(layer.lowered->elements[range]) + "@" +
-                   std::to_string(layer.segment.gradient_base[range] - unit.dense.gradient_offset);
-        }
-    }
     Segment segment;
     segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
-    segment.gradient_base.fill(unit.dense.gradient_offset);
-    segment.shard_base.fill(unit.dense.shard_offset);
-    segment.gradient_base[ParameterRange::expert] = unit.expert.gradient_offset;
-    segment.shard_base[ParameterRange::expert] = unit.expert.shard_offset;
-    segment.body = cached(key, [&] { return std::move(body); });
-    list.add(segment);
+    segment.gradient_base.fill(unit.dense().gradient_offset);
+    segment.shard_base.fill(unit.dense().shard_offset);
+    for (const Unit::Part& part : unit.parts) {
+        segment.gradient_base[part.range] = part.gradient_offset;
+        segment.shard_base[part.range] = part.shard_offset;
+        if (part.elements == 0) continue;
+        if (!layout_.rules.of(part.range).reduces) {  // this rank holds the only shard
+            if (layout_.rules.reduces_units) keep_unit(writer, part);
+            continue;
+        }
+        for (BucketCut piece : part.pieces) {
+            piece.reduction.replicates = piece.reduction.replicates && last_of_step;
+            write_reduction(writer, part.range == ParameterRange::expert ? "edp.unit" : "dp.unit", piece,
+                            gradient_dtype());
+        }
+    }
+    list.add(segment, writer.finish());
 }
 
 /// ZeRO-1 and 2: adds the gathers of updated parameters, in the order in which the forward needs them.
@@ -419,7 +342,7 @@ void ListMaker::gather_buckets(ListBuilder& list, ChunkIndex c) {
         const Bucket& bucket = result_.buckets[b];
         const bool ours = std::any_of(result_.parameters.begin(), result_.parameters.end(),
                                       [&](const Parameter& p) { return p.offset == bucket.offset && p.chunk == c; });
-        if (ours && layout_.rules.reduces(bucket.range)) {
+        if (ours && layout_.rules.of(bucket.range).reduces) {
             list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, static_cast<std::int64_t>(b)));
         }
     }
@@ -437,23 +360,16 @@ void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer) {
 void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out) {
     const std::int64_t bytes = layer.lowered->saved_bytes;
     if (bytes == 0) return;
-    const auto body = [&] {
-        BodyWriter writer(Phase::offload);
-        const SlotIndex device =
-            writer.slot(slot_at(Space::activation, flat_slot("activations", SlotRole::saved, DType::uint8, bytes)));
-        const SlotIndex host =
-            writer.slot(slot_at(Space::host, flat_slot("activations.host", SlotRole::saved, DType::uint8, bytes)));
-        models::Operator op{.kind = out ? models::OpKind::copy_to_host : models::OpKind::copy_from_host,
-                            .elements = bytes,
-                            .in = {out ? device : host},
-                            .out = {out ? host : device}};
-        op.bytes_read = op.bytes_written = static_cast<double>(bytes);
-        writer.op(op, out ? Stream::copy_out : Stream::copy_in, "", out ? Follows::computation : Follows::own);
-        return writer.finish();
+    BodyWriter writer(Phase::offload);
+    const auto slot = [&](Space space, const std::string& name) {
+        return writer.slot(flat_slot(space, name, SlotRole::saved, DType::uint8, bytes));
     };
-    Segment segment = layer.segment;
-    segment.body = cached((out ? "offload " : "reload ") + std::to_string(bytes), body);
-    list.add(segment);
+    const SlotIndex device = slot(Space::activation, "activations"), host = slot(Space::host, "activations.host");
+    models::Operator op = out ? writer.streaming(models::OpKind::copy_to_host, device, host)
+                              : writer.streaming(models::OpKind::copy_from_host, host, device);
+    op.flops = 0;
+    writer.op(op, out ? Stream::copy_out : Stream::copy_in, "", out ? Follows::computation : Follows::own);
+    list.add(layer.segment, writer.finish());
 }
 
 SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
@@ -485,14 +401,11 @@ SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step
         if (layer.offloaded) add_offload(list, layer, true);
     }
     if (plan_.implementation.host.waits_after_micro_batch && result_.chunks[c].has_head) {
+        BodyWriter writer(Phase::forward);
+        writer.host_wait("host.micro_batch", Follows::computation);
         Segment segment;
-        segment.body = cached("host wait", [] {
-            BodyWriter writer(Phase::forward);
-            writer.host_wait("host.micro_batch", Follows::computation);
-            return writer.finish();
-        });
         segment.layer = chunk.layers.back().index;
-        list.add(segment);
+        list.add(segment, writer.finish());
     }
     return list.finish();
 }
@@ -535,19 +448,14 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
         const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
         if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
     }
-    if (extras.cuts) copy_back_staged(list, chunk);
-    return list.finish();
-}
-
-/// Copies back the buckets that are still in staging buffers after the last layer's reduction.
-void ListMaker::copy_back_staged(ListBuilder& list, const LaidChunk& chunk) {
+    if (!extras.cuts) return list.finish();
+    // The buckets that are still in staging buffers after the last layer's reduction.
     for (const BucketCut& cut : chunk.staged_last) {
         BodyWriter writer(Phase::reduce);
-        write_copy_back(writer, cut, gradient_dtype());
-        Segment segment;
-        segment.body = bodies_.add(writer.finish());
-        list.add(segment);
+        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut, gradient_dtype());
+        list.add({}, writer.finish());
     }
+    return list.finish();
 }
 
 }  // namespace

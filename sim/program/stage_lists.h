@@ -100,11 +100,6 @@ void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrar
 [[nodiscard]] bool keeps_master(const Plan& plan, const RankLayout& layout);
 /// Offset of the gradient norm in Space::scalars, after the loss.
 inline constexpr std::int64_t kNormOffset = 8;
-[[nodiscard]] models::SlotDecl flat_slot(const std::string& name, models::SlotRole role, DType dtype,
-                                         std::int64_t elements);
-[[nodiscard]] Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset = 0,
-                           ParameterRange range = ParameterRange::dense);
-
 /// Builds one list of a class.
 class ListBuilder {
   public:
@@ -113,6 +108,12 @@ class ListBuilder {
     /// `after_all`: the segment waits for everything before it in the list, not only for conflicting uses of memory.
     void add(const Segment& segment, bool after_all = false) {
         list_.push_back({segment, &bodies_.order(segment.body), after_all});
+    }
+    /// Adds a call of the body, with the bases of `segment`, unless the body is empty.
+    void add(Segment segment, Body body, bool after_all = false) {
+        if (body.instructions.empty()) return;
+        segment.body = bodies_.add(std::move(body));
+        add(segment, after_all);
     }
     [[nodiscard]] bool is_empty() const { return list_.empty(); }
     [[nodiscard]] SegmentListId finish();

@@ -291,7 +291,8 @@ TEST(Collectives, AnyAlgorithmIsPricedOnIdleLinks) {
         expect_done(result);
         EXPECT_NE(result.out.find(algorithm), std::string::npos) << result.out;
     }
-    expect_refused(run("dgx-h100", "63", "hierarchical"), 2, {"hierarchical", "the same number of members on each node"});
+    expect_refused(run("dgx-h100", "63", "hierarchical"), 2,
+                   {"hierarchical", "the same number of members on each node"});
     expect_refused(run("dgx-h100", "64", "bruck"), 2, {"bruck", "all_reduce"});
     expect_refused(run("dgx-h100", "64", "bcube", {"--protocol", "LL"}), 2, {"bcube", "NCCL's own"});
 }

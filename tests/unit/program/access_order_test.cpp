@@ -33,9 +33,8 @@ Body body_of(const std::vector<Use>& uses) {
     for (const Use& use : uses) {
         models::SlotIndex& slot = slots.try_emplace({use.space, use.begin, use.end}, kNoSlot).first->second;
         if (slot == kNoSlot) {
-            slot = writer.slot(
-                slot_at(use.space, flat_slot("bytes", models::SlotRole::transient, DType::uint8, use.end - use.begin),
-                        use.begin));
+            slot = writer.slot(flat_slot(use.space, "bytes", models::SlotRole::transient, DType::uint8,
+                                         use.end - use.begin, use.begin));
         }
         if (use.stream == Stream::compute) {
             models::Operator op{.kind = use.write ? models::OpKind::clear : models::OpKind::gradient_norm};
