@@ -62,10 +62,7 @@ const ActionTableCost::Durations& ActionTableCost::durations_at(const Instructio
 Picoseconds ActionTableCost::instruction_time(const InstructionContext& where) const {
     const program::ActionKind kind = where.action_here().kind;
     // Other actions, such as the optimizer, belong to no particular chunk.
-    const bool is_computation = kind == program::ActionKind::forward || kind == program::ActionKind::backward ||
-                                kind == program::ActionKind::backward_input ||
-                                kind == program::ActionKind::backward_weight;
-    if (key_ != Key::none && !is_computation) return Picoseconds(0);
+    if (key_ != Key::none && !program::is_pass(kind)) return Picoseconds(0);
     const Durations& durations = durations_at(where);
     const auto entry = durations.find(kind);
     if (entry == durations.end()) return Picoseconds(0);

@@ -39,11 +39,6 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-bool is_pass(ActionKind kind) {
-    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
-           kind == ActionKind::backward_weight;
-}
-
 /// From this many micro-batches on another one changes neither the number in flight nor, in schedules that keep all
 /// alive, the bytes that each adds.
 std::int64_t settled_micro_batches(const Plan& plan) {

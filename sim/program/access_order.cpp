@@ -11,9 +11,6 @@
 namespace orrery::program {
 namespace {
 
-constexpr std::size_t at(Stream stream) {
-    return static_cast<std::size_t>(stream);
-}
 constexpr std::size_t at(std::int32_t index) {
     return static_cast<std::size_t>(index);
 }
@@ -240,22 +237,22 @@ void SegmentOrder::pass(SegmentIndex here, const BodyOrder& order) {
 
 }  // namespace
 
-BodyOrder order_of(const Body& body) {
-    BodyOrder order{.phase = body.phase};
+InstructionOrder instruction_order(const Body& body) {
+    InstructionOrder order;
     order.starts.resize(body.instructions.size());
     for (const InstructionIndex index : body.instructions.indices()) {
         const Instruction& instruction = body.instructions[index];
         const Stream s = instruction.stream;
-        BodyOrder::Start& start = order.starts[index];
+        InstructionOrder::Start& start = order.starts[index];
         const auto comes_after = [&](InstructionIndex earlier) {
-            const BodyOrder::Start& known = order.starts[earlier];
+            const InstructionOrder::Start& known = order.starts[earlier];
             start.past |= known.past;
             raise(start.done, known.done);
             std::int32_t& done = start.done[body.instructions[earlier].stream];
             done = std::max(done, order.on_stream[earlier]);
         };
-        start.past = only(instruction.stream);
-        const bool first = !has(order.streams, instruction.stream);
+        start.past = only(s);
+        const bool first = !has(order.streams, s);
         if (first) {
             order.first[s] = index;
         } else {
@@ -264,7 +261,15 @@ BodyOrder order_of(const Body& body) {
         for (const InstructionIndex earlier : instruction.after) comes_after(earlier);
         order.on_stream.push_back(first ? 1 : order.on_stream[order.last[s]] + 1);
         order.last[s] = index;
-        order.streams |= only(instruction.stream);
+        order.streams |= only(s);
+    }
+    return order;
+}
+
+BodyOrder order_of(const Body& body) {
+    BodyOrder order{instruction_order(body), body.phase, {}};
+    for (const InstructionIndex index : body.instructions.indices()) {
+        const Instruction& instruction = body.instructions[index];
         visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) {
             add_use(order, body.slots[slot], instruction.stream, write, index);
         });

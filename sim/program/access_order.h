@@ -20,8 +20,22 @@ using StreamSet = std::uint32_t;  // one bit for each stream
 }
 using StreamCounts = PerStream<std::int32_t>;
 
-/// The memory that one body uses, and the order of its streams inside the body.
-struct BodyOrder {
+/// The order of a body's instructions.
+struct InstructionOrder {
+    /// What is known to have completed when an instruction begins.
+    struct Start {
+        StreamSet past = 0;   // streams on which everything before the body has completed
+        StreamCounts done{};  // instructions of the body that have completed
+    };
+    IndexedVector<InstructionIndex, Start> starts;
+    IndexedVector<InstructionIndex, std::int32_t> on_stream;  // position on its stream in the body, from 1
+    StreamSet streams = 0;                                    // streams with instructions of the body
+    PerStream<InstructionIndex> first{}, last{};              // first and last instruction on each of these streams
+};
+[[nodiscard]] InstructionOrder instruction_order(const Body& body);
+
+/// The memory that one body uses, and the order of its instructions.
+struct BodyOrder : InstructionOrder {
     /// Slots of one space that one stream reads or writes; adjacent and overlapping slots are merged.
     struct Use {
         SpacePart part;
@@ -32,17 +46,8 @@ struct BodyOrder {
         /// Two such uses in two bodies of a list are ordered.
         bool is_tied = false;
     };
-    /// What is known to have completed when an instruction begins.
-    struct Start {
-        StreamSet past = 0;   // streams on which everything before the body has completed
-        StreamCounts done{};  // instructions of the body that have completed
-    };
     Phase phase{};
     std::vector<Use> uses;
-    IndexedVector<InstructionIndex, Start> starts;
-    IndexedVector<InstructionIndex, std::int32_t> on_stream;  // position on its stream in the body, from 1
-    StreamSet streams = 0;                                    // streams with instructions of the body
-    PerStream<InstructionIndex> first{}, last{};              // first and last instruction on each of these streams
 };
 [[nodiscard]] BodyOrder order_of(const Body& body);
 

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/program/access_order.h"
 #include "sim/program/body_builder.h"
+#include "sim/program/memory_map.h"
 
 namespace orrery::program {
 namespace {
@@ -18,41 +20,26 @@ struct Touch {
 };
 
 struct Lifetimes {
+    InstructionOrder order;
     IndexedVector<SlotIndex, std::vector<Touch>> touches;
-    std::vector<InstructionIndex> instruction_at;                    // by position
-    IndexedVector<InstructionIndex, PerStream<std::int32_t>> clock;  // completed on each stream before the instruction
-    IndexedVector<InstructionIndex, std::int32_t> sequence;          // index of the instruction on its stream
+    std::vector<InstructionIndex> instruction_at;  // by position
 
     /// Whether use a has certainly completed when use b begins.
     [[nodiscard]] bool before(const Body& body, Touch a, Touch b) const {
-        const Stream sa = body.instructions[a.instruction].stream;
-        const Stream sb = body.instructions[b.instruction].stream;
-        if (sa == sb) return a.position < b.position;
-        return clock[b.instruction][sa] > sequence[a.instruction];
+        const Stream stream = body.instructions[a.instruction].stream;
+        if (stream == body.instructions[b.instruction].stream) return a.position < b.position;
+        return order.starts[b.instruction].done[stream] >= order.on_stream[a.instruction];
+    }
+    [[nodiscard]] bool all_before(const Body& body, SlotIndex slot, Touch b) const {
+        return std::all_of(touches[slot].begin(), touches[slot].end(), [&](Touch use) { return before(body, use, b); });
     }
 };
 
 Lifetimes find_lifetimes(const Body& body) {
-    Lifetimes result;
+    Lifetimes result{.order = instruction_order(body)};
     result.touches.resize(body.slots.size());
-    PerStream<std::int32_t> next{};
-    PerStream<InstructionIndex> last{};
-    last.fill(-1);
     for (const InstructionIndex i : body.instructions.indices()) {
         const Instruction& instruction = body.instructions[i];
-        const Stream stream = instruction.stream;
-        PerStream<std::int32_t> clock{};
-        const auto join = [&](InstructionIndex earlier) {
-            const PerStream<std::int32_t>& known = result.clock[earlier];
-            for (const Stream s : kStreams) clock[s] = std::max(clock[s], known[s]);
-            std::int32_t& own = clock[body.instructions[earlier].stream];
-            own = std::max(own, result.sequence[earlier] + 1);
-        };
-        if (last[stream] >= 0) join(last[stream]);
-        for (InstructionIndex earlier : instruction.after) join(earlier);
-        result.clock.push_back(clock);
-        result.sequence.push_back(next[stream]++);
-        last[stream] = i;
         const auto touch = [&](SlotIndex slot) {
             if (slot == kNoSlot) return;
             auto& list = result.touches[slot];
@@ -92,11 +79,9 @@ void lay_out_transients(Body& body, const Lifetimes& lifetimes) {
         const Touch first = lifetimes.touches[slot].front();
         std::vector<std::pair<std::int64_t, std::int64_t>> taken;
         for (const SlotIndex other : placed) {
-            const auto& uses = lifetimes.touches[other];
-            const bool has_ended =
-                std::all_of(uses.begin(), uses.end(), [&](Touch use) { return lifetimes.before(body, use, first); });
-            if (!has_ended)
-                taken.emplace_back(body.slots[other].offset, body.slots[other].offset + body.slots[other].bytes);
+            if (lifetimes.all_before(body, other, first)) continue;
+            const Slot& held = body.slots[other];
+            taken.emplace_back(held.offset, held.offset + held.bytes);
         }
         std::sort(taken.begin(), taken.end());
         std::int64_t offset = 0;
@@ -122,42 +107,11 @@ std::int32_t free_position(const Body& body, const Lifetimes& lifetimes, SlotInd
     if (only_compute) return last;
     for (std::int32_t position = last + 1; position < end; ++position) {
         const Touch here{position, lifetimes.instruction_at[static_cast<std::size_t>(position)]};
-        if (std::all_of(uses.begin(), uses.end(), [&](Touch use) { return lifetimes.before(body, use, here); })) {
-            return position - 1;
-        }
+        if (lifetimes.all_before(body, slot, here)) return position - 1;
     }
     return end - 1;
 }
 
-/// Whether the slot lies in the micro-batch's frame. The offload window is a separate arena.
-bool lies_in_frame(const Slot& slot, const Segment& segment) {
-    switch (slot.space) {
-        case Space::activation:
-            return !segment.in_offload_window;
-        case Space::hidden_in:
-            return segment.hidden_in_offset >= 0;
-        case Space::hidden_out:
-            return segment.hidden_out_offset >= 0;
-        case Space::hidden_gradient:
-            return segment.gradient_in_offset >= 0;
-        case Space::hidden_gradient_out:
-            return segment.gradient_out_offset >= 0;
-        case Space::parameter:
-        case Space::gradient:
-        case Space::parameter_shard:
-        case Space::gradient_shard:
-        case Space::reduction:
-        case Space::weight_copy:
-        case Space::tied_parameter:
-        case Space::tied_gradient:
-        case Space::transient:
-        case Space::scalars:
-        case Space::optimizer:
-        case Space::host:
-            break;
-    }
-    return false;
-}
 /// Whether this pass first writes the slot. A value from the adjacent layer counts where that layer writes it.
 bool born_here(const Slot& slot, Phase phase) {
     if (slot.space == Space::hidden_in || slot.space == Space::hidden_gradient) return false;
@@ -197,7 +151,8 @@ SlotStays walk_slots(const Body& body, const Segment& segment) {
         const Slot& slot = body.slots[index];
         if (slot.own_block) continue;  // lies in another slot
         const bool transient = slot.space == Space::transient;
-        if (!transient && !lies_in_frame(slot, segment)) continue;
+        // The offload window is a separate arena.
+        if (!transient && region_of(body.phase, segment, slot.space) != Region::activation) continue;
         SlotStay stay{.slot = index, .transient = transient};
         if (transient || born_here(slot, body.phase)) stay.born = uses.front().position;
         if (transient || dies_here(slot, body.phase)) stay.freed = free_position(body, lifetimes, index);
@@ -208,26 +163,27 @@ SlotStays walk_slots(const Body& body, const Segment& segment) {
 
 BodyMemory walk_body(const Body& body, const Segment& segment) {
     const SlotStays slots = walk_slots(body, segment);
-    const auto positions = static_cast<std::size_t>(slots.positions);
-    std::vector<std::int64_t> activation_before(positions, 0), activation_after(positions, 0);
-    std::vector<std::int64_t> transient_before(positions, 0), transient_after(positions, 0);
+    /// The bytes that are allocated before a position and freed after it, of activations and of transients.
+    struct Change {
+        std::array<std::int64_t, 2> allocated{}, freed{};
+    };
+    std::vector<Change> changes(static_cast<std::size_t>(slots.positions));
     for (const SlotStay& stay : slots.stays) {
         const std::int64_t bytes = body.slots[stay.slot].bytes;
-        auto& before = stay.transient ? transient_before : activation_before;
-        auto& after = stay.transient ? transient_after : activation_after;
-        if (stay.born >= 0) before[static_cast<std::size_t>(stay.born)] += bytes;
-        if (stay.freed >= 0) after[static_cast<std::size_t>(stay.freed)] += bytes;
+        const std::size_t kind = stay.transient ? 1 : 0;
+        if (stay.born >= 0) changes[static_cast<std::size_t>(stay.born)].allocated[kind] += bytes;
+        if (stay.freed >= 0) changes[static_cast<std::size_t>(stay.freed)].freed[kind] += bytes;
     }
     BodyMemory memory;
     std::int64_t activations = 0, transients = 0;
-    for (std::size_t position = 0; position < positions; ++position) {
-        activations += activation_before[position];
-        transients += transient_before[position];
+    for (const Change& change : changes) {
+        activations += change.allocated[0];
+        transients += change.allocated[1];
         memory.activation_peak = std::max(memory.activation_peak, activations);
         memory.transient_peak = std::max(memory.transient_peak, transients);
         memory.joint_peak = std::max(memory.joint_peak, activations + transients);
-        activations -= activation_after[position];
-        transients -= transient_after[position];
+        activations -= change.freed[0];
+        transients -= change.freed[1];
     }
     memory.activation_net = activations;
     return memory;

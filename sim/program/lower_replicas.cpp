@@ -266,18 +266,19 @@ ReplicaLowering::Passes ReplicaLowering::passes_of(const LaidChunk& chunk) {
         head_backward_ = bodies_.add(build_body(head_.layer, Phase::backward, head_.layer.backward, {}));
     }
     Passes passes;
+    const auto call = [](std::vector<Segment>& pass, const LaidLayer& layer, BodyId body) {
+        pass.push_back(layer.segment);
+        pass.back().body = body;
+    };
     for (const LaidLayer& layer : chunk.layers) {
+        const LoweredLayer& lowered = *layer.lowered;
         const bool is_head = &layer == &chunk.layers.back(), is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
-        if (!layer.lowered->prepare.empty()) {
-            passes.forward.push_back(layer.segment);
-            passes.forward.back().body = bodies_.pass(*layer.lowered, Phase::prepare, {});
-        }
-        passes.forward.push_back(layer.segment);
-        passes.forward.back().body = is_head  ? head_forward_
-                                     : is_fed ? embedding_forward_
-                                              : bodies_.pass(*layer.lowered, Phase::forward, {});
-        passes.backward.push_back(layer.segment);
-        passes.backward.back().body = is_head ? head_backward_ : bodies_.pass(*layer.lowered, Phase::backward, {});
+        if (!lowered.prepare.empty()) call(passes.forward, layer, bodies_.pass(lowered, Phase::prepare, {}));
+        call(passes.forward, layer,
+             is_head  ? head_forward_
+             : is_fed ? embedding_forward_
+                      : bodies_.pass(lowered, Phase::forward, {}));
+        call(passes.backward, layer, is_head ? head_backward_ : bodies_.pass(lowered, Phase::backward, {}));
     }
     std::reverse(passes.backward.begin(), passes.backward.end());
     return passes;
@@ -328,9 +329,9 @@ RankClass ReplicaLowering::lower(bool master) {
     StageLists lists;
     const auto list = [&](const std::vector<Segment>& segments) { return list_of(result, lists.orders, segments); };
     const auto single = [&](Body body) {
-        Segment segment;
-        segment.body = bodies_.add(std::move(body));
-        return list({segment});
+        ListBuilder one(result, bodies_, lists.orders);
+        one.add({}, std::move(body));
+        return one.finish();
     };
     const Passes passes = passes_of(chunk);
     BatchLists batch;

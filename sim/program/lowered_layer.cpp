@@ -50,8 +50,11 @@ class LayerLowering {
     [[nodiscard]] bool is_block() const {
         return layer_.kind == models::LayerKind::block || layer_.kind == models::LayerKind::expert_block;
     }
+    [[nodiscard]] std::array<std::vector<Step>*, 5> all_steps() {
+        return {&layer_.prepare, &layer_.forward, &layer_.backward, &layer_.backward_input, &layer_.backward_weight};
+    }
     void mark_as_end() {
-        for (std::vector<Step>* steps : {&layer_.prepare, &layer_.forward, &layer_.backward}) {
+        for (std::vector<Step>* steps : all_steps()) {
             for (Step& step : *steps) {
                 if (auto* op = std::get_if<Operator>(&step)) op->at_end = true;
             }
@@ -85,7 +88,7 @@ class LayerLowering {
     void overwrite_gradients();
     void find_lives();
     void place();
-    [[nodiscard]] bool is_used(SlotIndex slot) const;
+    [[nodiscard]] bool is_used(SlotIndex slot);
     [[nodiscard]] SlotPlace place_of(SlotIndex slot);
 
     LoweredLayer layer_;
@@ -93,7 +96,7 @@ class LayerLowering {
     SlotSet in_frame_;
     SlotIndex own_input_ = kNoSlot;     // sharded checkpoint: this rank's block of the layer's input
     SlotIndex gradient_out_ = kNoSlot;  // split backward: the gradient of the layer's input
-    std::vector<std::pair<SlotIndex, std::int64_t>> parameter_offsets_;
+    IndexedVector<SlotIndex, std::int64_t> parameter_offsets_;  // in the layer's elements of its range; -1: none
 };
 
 /// The forward steps that the options select for recomputation in the backward pass.
@@ -359,9 +362,8 @@ void LayerLowering::split() {
 
 /// Orders the parameter slots by the operator that last writes their gradient.
 void LayerLowering::order_parameters() {
-    // The forward list is included because an interlaced vocabulary computes its gradients there.
-    for (const std::vector<Step>* steps :
-         {&layer_.forward, &layer_.backward, &layer_.backward_input, &layer_.backward_weight}) {
+    // An interlaced vocabulary computes its gradients in the forward pass.
+    for (const std::vector<Step>* steps : all_steps()) {
         for (const Step& step : *steps) {
             if (std::holds_alternative<Boundary>(step)) continue;
             for (const SlotIndex slot : slots_written(step)) {
@@ -380,9 +382,9 @@ ParameterRange range_of(const SlotDecl& parameter) {
     return parameter.gradient_sum == models::GradientSum::tp ? ParameterRange::tensor_sum : ParameterRange::kv_sum;
 }
 
-bool LayerLowering::is_used(SlotIndex slot) const {
-    return touches(layer_.prepare, slot) || touches(layer_.forward, slot) || touches(layer_.backward, slot) ||
-           touches(layer_.backward_input, slot) || touches(layer_.backward_weight, slot);
+bool LayerLowering::is_used(SlotIndex slot) {
+    const auto all = all_steps();
+    return std::any_of(all.begin(), all.end(), [&](const auto* steps) { return touches(*steps, slot); });
 }
 
 SlotPlace LayerLowering::place_of(SlotIndex slot) {
@@ -395,10 +397,9 @@ SlotPlace LayerLowering::place_of(SlotIndex slot) {
         return place;
     };
     const auto parameter_place = [&](SlotIndex parameter, Space space) {
-        for (const auto& [known, offset] : parameter_offsets_) {
-            if (known == parameter) return SlotPlace{space, offset, range_of(layer_.slots[parameter])};
-        }
-        throw_bug(__FILE__, __LINE__, "parameter_place", decl.name + " has no gradient");
+        const std::int64_t offset = parameter_offsets_[parameter];
+        ORRERY_CHECK(offset >= 0, decl.name + " has no gradient");
+        return SlotPlace{space, offset, range_of(layer_.slots[parameter])};
     };
     switch (decl.role) {
         case SlotRole::hidden_in:
@@ -450,18 +451,14 @@ void LayerLowering::overwrite_gradients() {
 /// Finds the lifetimes. A saved value that no backward step reads need not be kept in the frame.
 void LayerLowering::find_lives() {
     const bool splits = layer_.options.splits_backward;
+    const Phase input = splits ? Phase::backward_input : Phase::backward;
+    const std::vector<Step>& input_steps = splits ? layer_.backward_input : layer_.backward;
     layer_.lives.resize(layer_.slots.size());
     for (const SlotIndex slot : layer_.slots.indices()) {
         SlotLife& life = layer_.lives[slot];
-        if (splits) {
-            life.born = touches(layer_.forward, slot) ? Phase::forward : Phase::backward_input;
-            life.dies = touches(layer_.backward_weight, slot)  ? Phase::backward_weight
-                        : touches(layer_.backward_input, slot) ? Phase::backward_input
-                                                               : Phase::forward;
-        } else {
-            life.born = touches(layer_.forward, slot) ? Phase::forward : Phase::backward;
-            life.dies = touches(layer_.backward, slot) ? Phase::backward : Phase::forward;
-        }
+        life.born = touches(layer_.forward, slot) ? Phase::forward : input;
+        life.dies = touches(input_steps, slot) ? input : Phase::forward;
+        if (splits && touches(layer_.backward_weight, slot)) life.dies = Phase::backward_weight;
         const bool is_unneeded = life.dies == Phase::forward && role(slot) == SlotRole::saved;
         if (is_unneeded && !layer_.options.leaves_communication_open) in_frame_[slot] = false;
     }
@@ -505,10 +502,11 @@ std::vector<std::int64_t> paddings(const LoweredLayer& layer) {
 
 void LayerLowering::place() {
     layer_.paddings = paddings(layer_);
+    parameter_offsets_.assign(layer_.slots.size(), -1);
     for (std::size_t i = 0; i < layer_.ready_order.size(); ++i) {
         const SlotDecl& decl = layer_.slots[layer_.ready_order[i]];
         std::int64_t& total = layer_.elements[range_of(decl)];
-        parameter_offsets_.emplace_back(layer_.ready_order[i], total);
+        parameter_offsets_[layer_.ready_order[i]] = total;
         total += decl.elements() + layer_.paddings[i];
     }
     for (const SlotIndex slot : layer_.slots.indices()) layer_.places.push_back(place_of(slot));

@@ -10,11 +10,6 @@
 namespace orrery::program {
 namespace {
 
-bool computes(ActionKind kind) {
-    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
-           kind == ActionKind::backward_weight;
-}
-
 /// One pass over the segment list, relative to its start.
 BodyMemory walk_list(BodyLibrary& bodies, const RankClass& ranks, SegmentListId list) {
     BodyMemory total;
@@ -172,7 +167,7 @@ void find_live_peak(BodyLibrary& library, RankClass& result) {
     memory.live_peak = fixed;
     for (const ActionIndex a : result.actions.indices()) {
         const Action& action = result.actions[a];
-        if (!computes(action.kind)) continue;
+        if (!is_pass(action.kind)) continue;
         const auto [entry, fresh] = walked.try_emplace(action.segments);
         if (fresh) entry->second = walk_list(library, result, action.segments);
         const BodyMemory& one = entry->second;

@@ -76,6 +76,11 @@ MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment,
     throw BugError("a slot lies in no space");
 }
 
+Region region_of(Phase phase, const Segment& segment, Space space) {
+    static const RankClass any;  // decides where a range begins, not its region
+    return resolve(any, phase, segment, SpacePart{.space = space}).region;
+}
+
 std::int32_t instance_count(const RankClass& ranks, const Chunk& chunk, Region region) {
     switch (region) {
         case Region::activation:

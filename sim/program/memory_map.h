@@ -60,6 +60,9 @@ struct SpacePart {
     return resolve(ranks, phase, segment, part_of(slot));
 }
 
+/// The region of the space during a call of a body of that phase.
+[[nodiscard]] Region region_of(Phase phase, const Segment& segment, Space space);
+
 /// The instance of a region that an action binds; regions with one instance have index 0.
 struct Instance {
     // Never gradient_out. If a chunk's output stays on its rank, its forward boundary is an input boundary.

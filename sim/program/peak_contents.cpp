@@ -34,11 +34,6 @@ struct Amount {
 };
 using Amounts = std::map<std::pair<bool, std::string>, Amount>;  // by whether it is transient, and name
 
-bool computes(ActionKind kind) {
-    return kind == ActionKind::forward || kind == ActionKind::backward || kind == ActionKind::backward_input ||
-           kind == ActionKind::backward_weight;
-}
-
 /// Applies the changes of a call of the body up to position `until`, without the frees after that position.
 void apply(const Body& body, const SlotStays& slots, std::int32_t until, Amounts& live) {
     for (const SlotStay& stay : slots.stays) {
@@ -77,7 +72,7 @@ class Walk {
         Amounts live;
         for (const ActionIndex a : IndexRange<ActionIndex>(0, contents.action)) {
             const Action& action = ranks_.actions[a];
-            if (!computes(action.kind)) continue;
+            if (!is_pass(action.kind)) continue;
             std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
             for (const auto& [name, amount] : net_of(action.segments)) {
                 live[name].count += amount.count;

@@ -254,6 +254,12 @@ enum class ActionKind : std::uint8_t {
     exchange,  // torch DataParallel: inputs and parameters to the replicas, outputs back, and their gradients
 };
 [[nodiscard]] std::string_view name_of(ActionKind kind);
+[[nodiscard]] constexpr bool is_pass(ActionKind kind) {
+    return kind <= ActionKind::backward_weight;
+}
+[[nodiscard]] constexpr bool is_backward(ActionKind kind) {
+    return is_pass(kind) && kind != ActionKind::forward;
+}
 
 using ActionIndex = Index<struct ActionTag>;  // in a rank class, in issue order
 

@@ -9,13 +9,6 @@ namespace {
 
 using Kind = ComputeTask::Kind;
 
-bool is_backward(ActionKind kind) {
-    return kind == ActionKind::backward || kind == ActionKind::backward_input || kind == ActionKind::backward_weight;
-}
-bool is_compute(ActionKind kind) {
-    return kind == ActionKind::forward || is_backward(kind) || kind == ActionKind::optimizer_step;
-}
-
 }  // namespace
 
 StageActions::StageActions(const std::vector<ComputeTask>& order, const StageLists& lists, const ScheduleShape& shape,
@@ -280,7 +273,7 @@ void StageActions::add_orders_beyond_memory(ActionKind kind) {
     }
     if (is_optimizer) add(Token::reduced_gradients, true, {Stream::compute});
     if (is_optimizer && lists_.checks_update) add(Token::reduced_gradients, true, {Stream::dp});
-    if (!lists_.gathers_units || !is_compute(kind)) return;
+    if (!lists_.gathers_units || !(is_pass(kind) || is_optimizer)) return;
     if (!is_optimizer) add(Token::gathered_units, true, {Stream::dp_gather, Stream::copy_in});
     add(Token::gathered_units, false, {Stream::compute});
 }
@@ -293,17 +286,16 @@ void StageActions::emit(Action action, std::span<const ActionUse> more) {
     action.wait_count = tracker_.add(index, action, more_, result_.waits);
     if (!rules_.posts_receives_ahead) {
         // The vocabulary's passes come before the fused call that sends the output of the blocks, so they do not wait.
-        const bool is_pass = action.kind == ActionKind::forward || action.kind == ActionKind::backward;
-        const bool is_vocabulary = is_pass && lists_.chunks[action.chunk].is_vocabulary;
+        const bool last = action.kind == ActionKind::optimizer_step;
+        const bool is_vocabulary = is_pass(action.kind) && lists_of(action).is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
             const ChunkLists& lists = lists_of(action);
             const bool activations = action.kind == ActionKind::send_forward;
             sends_in_flight_.push_back({index, activations ? lists.send_forward_stream : lists.send_backward_stream,
                                         timeline_.arrival(result_.pp_index, now_)});
-        } else if (is_compute(action.kind) && !is_vocabulary) {
+        } else if ((is_pass(action.kind) || last) && !is_vocabulary) {
             for (const SendInFlight& send : sends_in_flight_) {
                 // Waiting for a send whose receiver posts only after this computation is due could deadlock.
-                const bool last = action.kind == ActionKind::optimizer_step;
                 if (!last && send.arrives > begins()) continue;
                 result_.waits.push_back({send.action, send.stream, 0, 1U << static_cast<unsigned>(Stream::compute)});
                 ++action.wait_count;
