@@ -1,15 +1,21 @@
 // Structs whose fields are listed once. visit_fields(object, visit), beside the struct, calls visit(key, field, limits)
 // for each field; by it an object is read and written, and tests/unit/program describes it as a JSON schema. A field is
 // a bool, a std::int64_t or a double (with the range of its values), a string, a vector of these, an enum with names,
-// or such a struct. Another type overloads read_field and field_json in its own namespace.
+// such a struct, or a list or an optional of such structs. Another type, or another kind of limits, overloads
+// read_field and field_json in its own namespace. The limits may begin with a Presence. An overload of
+// check_fields(reader, object) refuses values that contradict each other.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "core/dtype.h"
 #include "core/enum_names.h"
 #include "core/json_reader.h"
 #include "core/json_value.h"
@@ -25,15 +31,119 @@ concept HasFields = requires(Object& object) {
     visit_fields(object, [](const char*, auto&&...) {});
 };
 
+/// When a key stands in a file. Fields without a Presence may be absent, and then keep the value that they have; they
+/// are always written.
+struct Presence {
+    bool required = false;         // an absent key is an error
+    bool only_if_changed = false;  // written only if the value differs from that of a new object
+    bool exists = true;            // false: there is no such key, by what the object holds in fields listed before
+    bool written = true;
+};
+inline constexpr Presence kRequired{.required = true};
+inline constexpr Presence kIfChanged{.only_if_changed = true};
+[[nodiscard]] constexpr Presence required_if(bool exists) {
+    return {.required = exists, .exists = exists};
+}
+
+/// The Presence with which the limits begin.
+template <typename... Limits>
+[[nodiscard]] Presence presence_of(const Limits&...) {
+    return {};
+}
+template <typename... Limits>
+[[nodiscard]] Presence presence_of(const Presence& presence, const Limits&...) {
+    return presence;
+}
+
+/// Fields that the file has in an object of their own and the struct has not: a list for visit_fields.
+template <typename List>
+struct Group {
+    List list;
+};
+template <typename List>
+Group(List) -> Group<List>;
+template <typename List>
+void visit_fields(const Group<List>& group, auto&& visit) {
+    group.list(visit);
+}
+
+/// A value that follows from others. A file may not contradict it.
+template <typename T>
+struct Derived {
+    T value;
+    std::string why;  // ends the message
+};
+
+/// A range that depends on other values. A schema can only say the widest one.
+struct DependentRange {
+    IntegerRange range;
+    IntegerRange widest;
+};
+
+/// Two numbers in one list.
+template <typename T>
+struct Pair {
+    T& first;
+    T& second;
+    const char* what = "two numbers";
+};
+template <typename T>
+Pair(T&, T&, const char* = "") -> Pair<T>;
+
+/// Names that are allowed: of a string, or of an element type.
+struct OneOf {
+    std::vector<std::string> names;
+};
+
 template <typename Field, typename... Limits>
 void read_field(const JsonReader& reader, const std::string& key, Field& field, const Limits&... limits);
+template <HasFields Object>
+void read_field(const JsonReader& reader, const std::string& key, std::vector<Object>& list);
+template <HasFields Object>
+void read_field(const JsonReader& reader, const std::string& key, std::optional<Object>& field);
+template <typename T, typename... Limits>
+void read_field(const JsonReader& reader, const std::string& key, const Derived<T>& field, const Limits&... limits);
+template <typename T, typename Range>
+void read_field(const JsonReader& reader, const std::string& key, const Pair<T>& field, const Range& range) {
+    std::vector<T> numbers;
+    read_field(reader, key, numbers, range);
+    if (numbers.size() != 2) reader.fail(key, field.what);
+    field.first = numbers[0];
+    field.second = numbers[1];
+}
+inline void read_field(const JsonReader& reader, const std::string& key, std::int64_t& field,
+                       const DependentRange& limits) {
+    field = reader.integer(key, limits.range);
+}
+inline void read_field(const JsonReader& reader, const std::string& key, std::string& field, const OneOf& allowed) {
+    field = reader.choice(key, allowed.names);
+}
+inline void read_field(const JsonReader& reader, const std::string& key, DType& dtype, const OneOf& allowed) {
+    dtype = *dtype_named(reader.choice(key, allowed.names));
+}
+inline void read_field(const JsonReader& reader, const std::string& key, std::map<std::string, std::string>& field) {
+    const JsonReader object = reader.object(key);
+    for (const std::string& name : object.keys()) field[name] = object.string(name);
+}
 
-/// Keys that are absent keep the value that they have. Leaves finish() to the caller.
+/// Reads a field if it must or may be there.
+template <typename Field, typename... Limits>
+void read_listed(const JsonReader& reader, const std::string& key, Field& field, const Limits&... limits) {
+    if (reader.has(key)) read_field(reader, key, field, limits...);
+}
+template <typename Field, typename... Limits>
+void read_listed(const JsonReader& reader, const std::string& key, Field& field, const Presence& presence,
+                 const Limits&... limits) {
+    if (presence.exists && (presence.required || reader.has(key))) read_field(reader, key, field, limits...);
+}
+
+/// Leaves finish() to the caller.
 template <HasFields Object>
 void read_fields(const JsonReader& reader, Object& object) {
     visit_fields(object, [&reader](const char* key, auto& field, const auto&... limits) {
-        if (reader.has(key)) read_field(reader, key, field, limits...);
+        read_listed(reader, key, field, limits...);
     });
+    if constexpr (requires { check_fields(reader, object); }) check_fields(reader, object);
 }
 
 template <typename Field, typename... Limits>
@@ -65,7 +175,50 @@ void read_field(const JsonReader& reader, const std::string& key, Field& field, 
 }
 
 template <HasFields Object>
+void read_field(const JsonReader& reader, const std::string& key, std::vector<Object>& list) {
+    list.clear();
+    for (const JsonReader& item : reader.objects(key)) {
+        read_fields(item, list.emplace_back());
+        item.finish();
+    }
+}
+
+template <HasFields Object>
+void read_field(const JsonReader& reader, const std::string& key, std::optional<Object>& field) {
+    read_field(reader, key, field.emplace());
+}
+
+template <typename T, typename... Limits>
+void read_field(const JsonReader& reader, const std::string& key, const Derived<T>& field, const Limits&... limits) {
+    T found{};
+    read_field(reader, key, found, limits...);
+    if (found == field.value) return;
+    if constexpr (std::same_as<T, std::string>) {
+        reader.fail(key, field.value + field.why);
+    } else {
+        reader.fail(key, JsonValue(field.value).text() + field.why);
+    }
+}
+
+template <HasFields Object>
 void write_fields(JsonValue& json, const Object& object);
+template <HasFields Object>
+[[nodiscard]] JsonValue field_json(const std::vector<Object>& list);
+template <HasFields Object>
+[[nodiscard]] JsonValue field_json(const std::optional<Object>& field);
+template <typename T>
+[[nodiscard]] JsonValue field_json(const Derived<T>& field) {
+    return JsonValue(field.value);
+}
+template <typename T>
+[[nodiscard]] JsonValue field_json(const Pair<T>& field) {
+    return JsonValue(std::vector<std::remove_const_t<T>>{field.first, field.second});
+}
+[[nodiscard]] inline JsonValue field_json(const std::map<std::string, std::string>& field) {
+    JsonValue json = JsonValue::object();
+    for (const auto& [key, value] : field) json.set(key, JsonValue(value));
+    return json;
+}
 
 template <typename Field>
 [[nodiscard]] JsonValue field_json(const Field& field) {
@@ -82,11 +235,57 @@ template <typename Field>
     }
 }
 
-/// Adds the fields to an object, but those of which field_json gives null.
+template <HasFields Object>
+JsonValue field_json(const std::vector<Object>& list) {
+    std::vector<JsonValue> items;
+    items.reserve(list.size());
+    for (const Object& one : list) items.push_back(field_json(one));
+    return JsonValue(std::move(items));
+}
+
+template <HasFields Object>
+JsonValue field_json(const std::optional<Object>& field) {
+    return field ? field_json(*field) : JsonValue();
+}
+
+/// As it is written: limits may say in which unit.
+template <typename Field, typename... Limits>
+[[nodiscard]] JsonValue listed_json(const Field& field, const Limits&... limits) {
+    if constexpr (requires { field_json(field, limits...); }) {
+        return field_json(field, limits...);
+    } else {
+        return field_json(field);
+    }
+}
+template <typename Field, typename... Limits>
+[[nodiscard]] JsonValue listed_json(const Field& field, const Presence& presence, const Limits&... limits) {
+    return presence.exists && presence.written ? listed_json(field, limits...) : JsonValue();
+}
+
+/// What a new object would write, by key.
+template <std::default_initializable Object>
+[[nodiscard]] const std::map<std::string, JsonValue>& values_of_new() {
+    static const std::map<std::string, JsonValue> values = [] {
+        std::map<std::string, JsonValue> result;
+        const Object plain{};
+        visit_fields(plain, [&result](const char* key, const auto& field, const auto&... limits) {
+            result.emplace(key, listed_json(field, limits...));
+        });
+        return result;
+    }();
+    return values;
+}
+
+/// Adds the fields to an object, but those that are not to be written and those of which field_json gives null.
 template <HasFields Object>
 void write_fields(JsonValue& json, const Object& object) {
-    visit_fields(object, [&json](const char* key, const auto& field, const auto&...) {
-        if (const JsonValue value = field_json(field); !value.is_null()) json.set(key, value);
+    visit_fields(object, [&json](const char* key, const auto& field, const auto&... limits) {
+        JsonValue value = listed_json(field, limits...);
+        if (value.is_null()) return;
+        if constexpr (std::default_initializable<Object>) {
+            if (presence_of(limits...).only_if_changed && value == values_of_new<Object>().at(key)) return;
+        }
+        json.set(key, std::move(value));
     });
 }
 

@@ -15,12 +15,13 @@ class JsonValue {
     JsonValue();
     explicit JsonValue(bool value);
     explicit JsonValue(std::int64_t value);
-    explicit JsonValue(double value);
+    explicit JsonValue(double value);  // finite: JSON has no other numbers
     explicit JsonValue(std::string_view value);
     explicit JsonValue(const char* value) : JsonValue(std::string_view(value)) {}
     explicit JsonValue(const std::vector<std::int64_t>& values);
     explicit JsonValue(const std::vector<double>& values);
     explicit JsonValue(const std::vector<std::string>& values);
+    explicit JsonValue(std::vector<JsonValue> values);
     [[nodiscard]] static JsonValue object();
     JsonValue(const JsonValue& other);
     JsonValue(JsonValue&& other) noexcept;
@@ -28,7 +29,8 @@ class JsonValue {
     ~JsonValue();
 
     /// Of an object. Returns the object.
-    JsonValue& set(const std::string& key, const JsonValue& value);
+    JsonValue& set(const std::string& key, JsonValue value);
+    [[nodiscard]] bool operator==(const JsonValue& other) const;
     [[nodiscard]] bool is_null() const;
     /// On one line, or with this many spaces for each level.
     [[nodiscard]] std::string text(int indentation = -1) const;

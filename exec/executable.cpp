@@ -10,7 +10,9 @@
 namespace orrery::exec {
 namespace {
 
+using models::Implementation;
 using models::KernelChoices;
+using models::ModelSpec;
 using program::Plan;
 
 /// A key of the plan of which the executor runs only some values.
@@ -116,32 +118,38 @@ constexpr std::array kTrainingLimits{
           "real routers, which load the ranks unevenly"},
 };
 
+/// The value of a model's field that the executor runs.
+template <auto ModelSpec::*field, auto value>
+std::string refused_model(const Plan& plan) {
+    return refused_unless(plan.model.*field == value, plan.model.*field);
+}
+template <auto ModelSpec::*field, bool value = false>
+constexpr Limit model_limit(const char* pointer) {
+    return {pointer, refused_model<field, value>, value ? "true" : "false", kDecoders};
+}
+
 constexpr std::array kModelLimits{
-    Limit{"/model/causal", [](const Plan& p) { return refused_unless(p.model.causal, p.model.causal); }, "true",
-          kDecoders},
-    Limit{"/model/post_norm", [](const Plan& p) { return refused_unless(!p.model.post_norm, p.model.post_norm); },
-          "false", kDecoders},
-    Limit{"/model/final_norm", [](const Plan& p) { return refused_unless(p.model.final_norm, p.model.final_norm); },
-          "true", kDecoders},
-    Limit{"/model/token_types",
-          [](const Plan& p) { return refused_unless(p.model.token_types == 0, p.model.token_types); }, "0", kDecoders},
-    Limit{"/model/head_transform",
-          [](const Plan& p) { return refused_unless(!p.model.head_transform, p.model.head_transform); }, "false",
-          kDecoders},
-    Limit{"/model/head_bias", [](const Plan& p) { return refused_unless(!p.model.head_bias, p.model.head_bias); },
-          "false", kDecoders},
-    Limit{"/model/pooler", [](const Plan& p) { return refused_unless(!p.model.pooler, p.model.pooler); }, "false",
-          kDecoders},
+    model_limit<&ModelSpec::causal, true>("/model/causal"),
+    model_limit<&ModelSpec::post_norm>("/model/post_norm"),
+    model_limit<&ModelSpec::final_norm, true>("/model/final_norm"),
+    Limit{"/model/token_types", refused_model<&ModelSpec::token_types, 0>, "0", kDecoders},
+    model_limit<&ModelSpec::head_transform>("/model/head_transform"),
+    model_limit<&ModelSpec::head_bias>("/model/head_bias"),
+    model_limit<&ModelSpec::pooler>("/model/pooler"),
 };
 
-/// Kernel choices of an executable implementation that the executor does not have.
-template <bool KernelChoices::*choice, bool value>
-std::string refused_kernels(const Plan& plan) {
-    return refused_unless(plan.implementation.kernels.*choice == value, !value);
+/// The value of a choice of an executable implementation that the executor runs.
+template <auto Implementation::*part, auto choice, bool value>
+std::string refused_choice(const Plan& plan) {
+    return refused_unless(plan.implementation.*part.*choice == value, !value);
 }
-template <bool KernelChoices::*choice, bool value = true>
+template <auto Implementation::*part, auto choice, bool value = false>
+constexpr Limit choice_limit(const char* pointer, const char* runs) {
+    return {pointer, refused_choice<part, choice, value>, value ? "true" : "false", runs};
+}
+template <auto choice, bool value = true>
 constexpr Limit kernel_limit(const char* pointer) {
-    return {pointer, refused_kernels<choice, value>, value ? "true" : "false", kFused};
+    return choice_limit<&Implementation::kernels, choice, value>(pointer, kFused);
 }
 
 constexpr std::array kImplementationLimits{
@@ -169,30 +177,14 @@ constexpr std::array kImplementationLimits{
               return refused_unless(tokens == 0, tokens);
           },
           "0", "attention over whole sequences"},
-    Limit{"/implementation/tensor_parallel/pipelined_gather",
-          [](const Plan& p) {
-              const bool pipelined = p.implementation.tensor_parallel.pipelined_gather;
-              return refused_unless(!pipelined, pipelined);
-          },
-          "false", "whole gathers"},
-    Limit{"/implementation/pipeline/scatters_transfers",
-          [](const Plan& p) {
-              const bool scatters = p.implementation.pipeline.scatters_transfers;
-              return refused_unless(!scatters, scatters);
-          },
-          "false", "whole transfers"},
-    Limit{"/implementation/data_parallel/fusion_buffer",
-          [](const Plan& p) {
-              const bool buffer = p.implementation.data_parallel.fusion_buffer;
-              return refused_unless(!buffer, buffer);
-          },
-          "false", "reductions in place, without a fusion buffer"},
-    Limit{"/implementation/host/validates_after_update",
-          [](const Plan& p) {
-              const bool validates = p.implementation.host.validates_after_update;
-              return refused_unless(!validates, validates);
-          },
-          "false", "updates that are never rolled back"},
+    choice_limit<&Implementation::tensor_parallel, &models::TensorParallelChoices::pipelined_gather>(
+        "/implementation/tensor_parallel/pipelined_gather", "whole gathers"),
+    choice_limit<&Implementation::pipeline, &models::PipelineChoices::scatters_transfers>(
+        "/implementation/pipeline/scatters_transfers", "whole transfers"),
+    choice_limit<&Implementation::data_parallel, &models::DataParallelChoices::fusion_buffer>(
+        "/implementation/data_parallel/fusion_buffer", "reductions in place, without a fusion buffer"),
+    choice_limit<&Implementation::host, &models::HostChoices::validates_after_update>(
+        "/implementation/host/validates_after_update", "updates that are never rolled back"),
 };
 
 template <std::size_t count>

@@ -146,21 +146,32 @@ SlotIndex pack_kv(LayerBuilder& b, const AttentionShape& shape, SlotIndex qkv, c
     return own;
 }
 
+/// Sends keys and values on to the next rank, and returns those received. Not in the last step of the ring.
+SlotIndex pass_on(LayerBuilder& b, SlotIndex kv, std::int64_t step, const std::string& name) {
+    if (step + 1 == b.context().cp_degree) return kNoSlot;
+    const SlotIndex next = b.transient(name + "." + std::to_string(step), b.slot(kv).shape);
+    b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv, next, b.slot(kv).elements());
+    return next;
+}
+
+/// What this rank's queries see in a step of the ring.
+View ring_view(LayerBuilder& b, const AttentionShape& shape, std::int64_t step) {
+    return {.shape = shape,
+            .rows = b.rows(),
+            .queries = b.positions(),
+            .keys = ring_keys(b, step),
+            .part = KeyPart::ring,
+            .ring_step = step,
+            .stored_keys = b.positions()};
+}
+
 void ring_forward(LayerBuilder& b, AttentionCore& core) {
     const std::int64_t c = b.context().cp_degree;
-    View view{.shape = core.shape, .rows = b.rows(), .queries = b.positions()};
     SlotIndex kv = pack_kv(b, core.shape, core.qkv, "attention.kv.own");
     for (std::int64_t step = 0; step < c; ++step) {
         const std::string suffix = "." + std::to_string(step);
-        SlotIndex next = kNoSlot;
-        if (step + 1 < c) {
-            next = b.transient("attention.kv.received" + suffix, b.slot(kv).shape);
-            b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv, next, b.slot(kv).elements());
-        }
-        view.keys = ring_keys(b, step);
-        view.stored_keys = b.positions();
-        view.part = KeyPart::ring;
-        view.ring_step = step;
+        const SlotIndex next = pass_on(b, kv, step, "attention.kv.received");
+        const View view = ring_view(b, core.shape, step);
         if (step == 0) {
             fused_forward(b, view, ring_pairs(b, step), {core.qkv}, {core.out, core.lse});
         } else {
@@ -182,20 +193,12 @@ void ring_forward(LayerBuilder& b, AttentionCore& core) {
 // them to the owner.
 void ring_backward(LayerBuilder& b, const AttentionCore& core, SlotIndex out_gradient, SlotIndex qkv_gradient) {
     const std::int64_t c = b.context().cp_degree;
-    View view{.shape = core.shape, .rows = b.rows(), .queries = b.positions()};
     SlotIndex kv = pack_kv(b, core.shape, core.qkv, "attention.kv.own.again");
     SlotIndex travelling = kNoSlot;
     for (std::int64_t step = 0; step < c; ++step) {
         const std::string suffix = "." + std::to_string(step);
-        SlotIndex next = kNoSlot;
-        if (step + 1 < c) {
-            next = b.transient("attention.kv.received.again" + suffix, b.slot(kv).shape);
-            b.boundary(Boundary::Kind::exchange, Boundary::Axis::cp, kv, next, b.slot(kv).elements());
-        }
-        view.keys = ring_keys(b, step);
-        view.stored_keys = b.positions();
-        view.part = KeyPart::ring;
-        view.ring_step = step;
+        const SlotIndex next = pass_on(b, kv, step, "attention.kv.received.again");
+        const View view = ring_view(b, core.shape, step);
         const SlotIndex kv_gradient = b.transient("attention.kv.gradient" + suffix, b.slot(kv).shape);
         SlotIndex q_gradient = qkv_gradient;
         if (step > 0) q_gradient = b.transient("attention.q.gradient" + suffix, {b.rows(), core.shape.q_width()});

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "topologies/device_words.h"
 #include "topologies/names.h"
-#include "topologies/profile_json.h"
+#include "topologies/profile_fields.h"
 #include "topologies/read_once.h"
 
 namespace orrery {

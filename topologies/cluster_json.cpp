@@ -1,41 +1,20 @@
 // ClusterSpec as `orrery.cluster/1` JSON, and back.
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <string_view>
 
-#include "topologies/cluster_parts_json.h"
-#include "topologies/cluster_spec.h"
+#include "topologies/cluster_fields.h"
 #include "topologies/importers/import_file.h"
-#include "topologies/profile_json.h"
 
 namespace orrery::topologies {
 namespace {
 
 constexpr const char* kSchema = "orrery.cluster/1";
-constexpr IntegerRange kDeviceRange{1, 1 << 12};
-
-void read_host(const JsonReader& reader, ClusterSpec& cluster) {
-    if (reader.has("host_memory_link")) cluster.host_memory_link = named_link(reader, "host_memory_link");
-    cluster.devices_per_host_link =
-        reader.integer_or("devices_per_host_link", {1, cluster.devices_per_node}, cluster.devices_per_host_link);
-    if (cluster.devices_per_node % cluster.devices_per_host_link != 0) {
-        reader.fail("devices_per_host_link", "a divisor of devices_per_node, so that all links have as many devices");
-    }
-    if (reader.has("host_memory_bandwidth_gb_per_s")) {
-        cluster.host_memory_bandwidth_gb_per_s = read_figure(reader, "host_memory_bandwidth_gb_per_s", kPositive);
-    }
-    if (reader.has("host_memory_gib")) cluster.host_memory_gib = read_figure(reader, "host_memory_gib", kPositive);
-}
-
-void read_collective_library(const JsonReader& reader, ClusterSpec& cluster) {
-    if (!reader.has("collective_library")) return;
-    if (!cluster.device.host_runs_compute) {
-        reader.fail("collective_library", "no such key on GPUs, which use NCCL");
-    }
-    const std::string name = reader.choice("collective_library", {"openmpi", "gloo", "orrery"});
-    cluster.collective_library = name == "openmpi" ? CollectiveLibrary::openmpi
-                                 : name == "gloo"  ? CollectiveLibrary::gloo
-                                                   : CollectiveLibrary::orrery;
-}
+/// Keys that a foreign file of the nodes determines.
+constexpr std::array<std::string_view, 10> kNodeKeys{
+    "devices_per_node", "device", "intra_node",           "node_switches",    "nics_per_node", "nic",
+    "host_link",        "inside", "low_latency_gb_per_s", "transport_samples"};
 
 /// Resolves a path in a cluster file against the file's folder. The cluster may be part of a plan
 /// ("plan.json: /cluster").
@@ -46,8 +25,8 @@ std::string resolve_path(const std::string& file, const std::string& path) {
 
 /// The inside of the nodes, read from a foreign file.
 ClusterSpec read_node(const JsonReader& reader, const std::string& file) {
-    for (const char* key : {"devices_per_node", "device", "intra_node", "node_switches", "nics_per_node", "nic",
-                            "host_link", "inside", "low_latency_gb_per_s", "transport_samples"}) {
+    for (const std::string_view name : kNodeKeys) {
+        const std::string key(name);
         if (reader.has(key)) reader.fail(key, "no such key together with node, whose file determines it");
     }
     const JsonReader node = reader.object("node");
@@ -71,76 +50,57 @@ ClusterSpec read_node(const JsonReader& reader, const std::string& file) {
     return cluster;
 }
 
-void read_network(const JsonReader& reader, ClusterSpec& cluster) {
-    cluster.intra_node = named_link(reader, "intra_node");
-    cluster.node_switches = reader.integer("node_switches", {0, 64});
-    cluster.nics_per_node = reader.integer("nics_per_node", {0, cluster.devices_per_node});
-    if (cluster.nics_per_node > 0 && cluster.devices_per_node % cluster.nics_per_node != 0) {
+/// Devices and links of a node, which share each other equally.
+void check_node(const JsonReader& reader, const ClusterSpec& cluster) {
+    const std::int64_t devices = cluster.devices_per_node;
+    if (reader.has("nics_per_node") && cluster.nics_per_node > 0 && devices % cluster.nics_per_node != 0) {
         reader.fail("nics_per_node",
                     "a divisor of devices_per_node, so that every device has one NIC of its own or "
                     "shares one equally");
     }
-    const bool has_nics = cluster.nics_per_node > 0;
-    if (has_nics || reader.has("nic")) cluster.nic = named_link(reader, "nic");
-    if (has_nics || reader.has("host_link")) cluster.host_link = named_link(reader, "host_link");
-    read_host(reader, cluster);
-    read_fabric(reader, cluster);
-    if (!cluster.device.host_runs_compute || reader.has("low_latency_gb_per_s")) {
-        const JsonReader limits = reader.object("low_latency_gb_per_s");
-        cluster.low_latency.one_node_gb_per_s = read_figure(limits, "one_node", kPositive);
-        cluster.low_latency.two_nodes_gb_per_s = read_figure(limits, "two_nodes", kPositive);
-        cluster.low_latency.more_nodes_gb_per_s = read_figure(limits, "more_nodes", kPositive);
-        limits.finish();
+    if (devices % cluster.devices_per_host_link != 0) {
+        reader.fail("devices_per_host_link", "a divisor of devices_per_node, so that all links have as many devices");
     }
-    read_collective_library(reader, cluster);
-    if (!reader.has("transport_samples")) return;
-    for (const JsonReader& item : reader.objects("transport_samples")) {
-        TransportSample sample;
-        sample.op = item.choice("op", {"all_reduce", "all_gather", "reduce_scatter", "send"});
-        sample.ranks = item.integer("ranks", {2, 1 << 20});
-        sample.bytes = item.integer("bytes", kCount);
-        sample.seconds = item.number("seconds", kPositive);
-        item.finish();
-        cluster.transport_samples.push_back(std::move(sample));
+    // A socket's memory is behind the link of its devices.
+    if (reader.has("inside") && cluster.inside.sockets > 0 && !reader.has("host_link"))
+        (void)reader.object("host_link");
+    if (!cluster.device.host_runs_compute && reader.has("collective_library")) {
+        reader.fail("collective_library", "no such key on GPUs, which use NCCL");
+    }
+}
+
+void check_other_devices(const JsonReader& reader, const ClusterSpec& cluster) {
+    if (!reader.has("other_devices")) return;
+    const std::vector<JsonReader> items = reader.objects("other_devices");
+    std::int64_t first_free = 0;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const DeviceRange& range = cluster.other_devices[i];
+        if (range.first_node < first_free) {
+            items[i].fail("first_node", description(IntegerRange{first_free, kNodeCounts.high}));
+        }
+        if (range.device.host_runs_compute != cluster.device.host_runs_compute) {
+            items[i].fail("device", cluster.device.host_runs_compute ? "a CPU core, as the cluster's other devices"
+                                                                     : "a GPU, as the cluster's other devices");
+        }
+        first_free = range.first_node + range.nodes;
     }
 }
 
 }  // namespace
 
+void check_fields(const JsonReader& reader, const ClusterSpec& cluster) {
+    check_node(reader, cluster);
+    const bool has_fabric = cluster.fabric != FabricKind::none;
+    if (has_fabric && cluster.nics_per_node == 0) reader.fail("fabric", "none, since nics_per_node is 0");
+    if (!has_fabric && cluster.nodes > 1) reader.fail("nodes", "1, since fabric is none");
+    check_other_devices(reader, cluster);
+}
+
 std::string to_json_text(const ClusterSpec& cluster) {
-    Json json{{"schema", kSchema},
-              {"name", cluster.name},
-              {"source", cluster.source},
-              {"nodes", cluster.nodes},
-              {"devices_per_node", cluster.devices_per_node},
-              {"device", device_json(cluster.device)},
-              {"intra_node", link_json(cluster.intra_node)},
-              {"node_switches", cluster.node_switches},
-              {"nics_per_node", cluster.nics_per_node}};
-    if (cluster.nic != LinkProfile{}) json["nic"] = link_json(cluster.nic);
-    if (cluster.host_link != LinkProfile{}) json["host_link"] = link_json(cluster.host_link);
-    if (cluster.host_memory_link != LinkProfile{}) json["host_memory_link"] = link_json(cluster.host_memory_link);
-    if (cluster.devices_per_host_link != 1) json["devices_per_host_link"] = cluster.devices_per_host_link;
-    if (cluster.host_memory_bandwidth_gb_per_s != Figure{}) {
-        json["host_memory_bandwidth_gb_per_s"] = figure_json(cluster.host_memory_bandwidth_gb_per_s);
-    }
-    if (cluster.host_memory_gib != Figure{}) json["host_memory_gib"] = figure_json(cluster.host_memory_gib);
-    add_fabric(json, cluster);
-    if (cluster.low_latency != LowLatencyLimits{}) {
-        json["low_latency_gb_per_s"] = Json{{"one_node", figure_json(cluster.low_latency.one_node_gb_per_s)},
-                                            {"two_nodes", figure_json(cluster.low_latency.two_nodes_gb_per_s)},
-                                            {"more_nodes", figure_json(cluster.low_latency.more_nodes_gb_per_s)}};
-    }
-    if (cluster.collective_library != CollectiveLibrary::openmpi) {
-        json["collective_library"] = name_of(cluster.collective_library);
-    }
-    Json samples = Json::array();
-    for (const TransportSample& s : cluster.transport_samples) {
-        samples.push_back(Json{{"op", s.op}, {"ranks", s.ranks}, {"bytes", s.bytes}, {"seconds", s.seconds}});
-    }
-    json["transport_samples"] = samples;
-    if (!cluster.notes.empty()) json["notes"] = cluster.notes;
-    return json.dump(2) + "\n";
+    JsonValue json = JsonValue::object();
+    json.set("schema", JsonValue(kSchema));
+    write_fields(json, cluster);
+    return json.text(2) + "\n";
 }
 
 ClusterSpec cluster_from_json_text(const std::string& text, const std::string& file) {
@@ -148,20 +108,14 @@ ClusterSpec cluster_from_json_text(const std::string& text, const std::string& f
     reader.expect_schema(kSchema);
     const bool has_foreign_node = reader.has("node");
     ClusterSpec cluster = has_foreign_node ? read_node(reader, file) : ClusterSpec{};
-    cluster.name = reader.string("name");
-    cluster.source = reader.string("source");
-    cluster.nodes = reader.integer("nodes", kNodeCounts);
-    if (has_foreign_node) {
-        read_host(reader, cluster);
-        read_fabric(reader, cluster);
-    } else {
-        cluster.devices_per_node = reader.integer("devices_per_node", kDeviceRange);
-        cluster.device = named_device(reader, "device");
-        read_network(reader, cluster);
-    }
-    if (reader.has("notes")) {
-        for (std::string& note : reader.strings("notes")) cluster.notes.push_back(std::move(note));
-    }
+    const std::vector<std::string> notes = std::move(cluster.notes);
+    cluster.notes.clear();
+    visit_fields(cluster, [&](const char* key, auto& field, const auto&... limits) {
+        const bool is_known = has_foreign_node && std::find(kNodeKeys.begin(), kNodeKeys.end(), key) != kNodeKeys.end();
+        if (!is_known) read_listed(reader, key, field, limits...);
+    });
+    check_fields(reader, cluster);
+    cluster.notes.insert(cluster.notes.begin(), notes.begin(), notes.end());
     reader.finish();
     return cluster;
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/embedded.h"
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "topologies/derived_nccl.h"
@@ -65,35 +66,14 @@ ClusterSpec with_nodes(ClusterSpec cluster, std::int64_t nodes) {
 }  // namespace
 
 std::string name_of(CollectiveLibrary library) {
-    switch (library) {
-        case CollectiveLibrary::openmpi:
-            return "openmpi";
-        case CollectiveLibrary::gloo:
-            return "gloo";
-        case CollectiveLibrary::orrery:
-            break;
-    }
-    return "orrery";
+    static constexpr auto kNames = name_table<CollectiveLibrary::orrery>({"openmpi", "gloo", "orrery"});
+    return std::string(kNames[library]);
 }
 
 std::string name_of(FabricKind kind) {
-    switch (kind) {
-        case FabricKind::none:
-            return "none";
-        case FabricKind::single_switch:
-            return "single_switch";
-        case FabricKind::rail_optimised:
-            return "rail_optimised";
-        case FabricKind::rail_only:
-            return "rail_only";
-        case FabricKind::fat_tree:
-            return "fat_tree";
-        case FabricKind::dragonfly:
-            return "dragonfly";
-        case FabricKind::torus:
-            return "torus";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<FabricKind::torus>(
+        {"none", "single_switch", "rail_optimised", "rail_only", "fat_tree", "dragonfly", "torus"});
+    return std::string(kNames[kind]);
 }
 
 std::vector<double> change_times(const ClusterSpec& cluster) {

@@ -2,21 +2,14 @@
 
 #include <algorithm>
 
-#include "core/enum_names.h"
 #include "core/error.h"
+#include "topologies/profile_names.h"
 
 namespace orrery::topologies {
 
 std::string name_of(NodePart part) {
-    switch (part) {
-        case NodePart::pcie_switch:
-            return "pcie_switch";
-        case NodePart::socket:
-            return "socket";
-        case NodePart::node:
-            return "node";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<NodePart::node>({"pcie_switch", "socket", "node"});
+    return std::string(kNames[part]);
 }
 
 std::string name_of(Provenance provenance) {
@@ -24,15 +17,16 @@ std::string name_of(Provenance provenance) {
     return std::string(kNames[provenance]);
 }
 
-const std::vector<std::string>& link_medium_names() {
-    static const std::vector<std::string> names{"other",  "nvlink",        "infinity_fabric", "pcie",
-                                                "socket", "shared_memory", "infiniband",      "omnipath",
-                                                "efa",    "roce",          "ethernet"};
-    return names;
+std::string name_of(LinkMedium medium) {
+    static constexpr auto kNames =
+        name_table<LinkMedium::ethernet>({"other", "nvlink", "infinity_fabric", "pcie", "socket", "shared_memory",
+                                          "infiniband", "omnipath", "efa", "roce", "ethernet"});
+    return std::string(kNames[medium]);
 }
 
-std::string name_of(LinkMedium medium) {
-    return link_medium_names().at(static_cast<std::size_t>(medium));
+const std::vector<std::string>& link_medium_names() {
+    static const std::vector<std::string> names = names_of<LinkMedium>();
+    return names;
 }
 
 bool joins_nodes(LinkMedium medium) {

@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "core/json_fields.h"
 #include "sim/program/plan.h"
@@ -33,14 +32,8 @@ inline constexpr IntegerRange kNumber{0, 1 << 20};
 inline constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
 inline constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()};
 
-/// Element types that are allowed, by name.
-struct TypeChoice {
-    std::vector<std::string> names;
-};
-inline const TypeChoice kStoredTypes{{"fp32", "bf16", "fp16"}};
-inline const TypeChoice kComputeTypes{{"fp32", "tf32", "bf16", "fp16"}};
-
-void read_field(const JsonReader& reader, const std::string& key, DType& dtype, const TypeChoice& allowed);
+inline const OneOf kStoredTypes{{"fp32", "bf16", "fp16"}};
+inline const OneOf kComputeTypes{{"fp32", "tf32", "bf16", "fp16"}};
 
 /// As a list of axes, or as their names with commas between.
 void read_field(const JsonReader& reader, const std::string& key, MeshOrder& order);
@@ -98,22 +91,22 @@ void visit_fields(Object& m, auto&& visit) {
 
 template <Either<Precision> Object>
 void visit_fields(Object& p, auto&& visit) {
-    visit("parameter", p.parameter, kStoredTypes);
-    visit("activation", p.activation, kStoredTypes);
-    visit("gradient", p.gradient, kStoredTypes);
+    visit("parameter", p.parameter, kRequired, kStoredTypes);
+    visit("activation", p.activation, kRequired, kStoredTypes);
+    visit("gradient", p.gradient, kRequired, kStoredTypes);
     visit("reduction", p.reduction, kStoredTypes);
     visit("compute", p.compute, kComputeTypes);
     visit("fp8", p.fp8);
     visit("fp8_parameters", p.fp8_parameters);
-    visit("master_weights", p.master_weights);
+    visit("master_weights", p.master_weights, kRequired);
     visit("loss_scaling", p.loss_scaling);
 }
 
 template <Either<Training> Object>
 void visit_fields(Object& t, auto&& visit) {
-    visit("sequence_length", t.sequence_length, kSequenceLimits);
+    visit("sequence_length", t.sequence_length, kRequired, kSequenceLimits);
     visit("micro_batch_size", t.micro_batch_size, kBatchLimits);
-    visit("global_batch_size", t.global_batch_size, kBatchLimits);
+    visit("global_batch_size", t.global_batch_size, kRequired, kBatchLimits);
     visit("precision", t.precision);
     visit("optimizer", t.optimizer);
     visit("memory", t.memory);

@@ -1,8 +1,6 @@
 // Plans as text, and back.
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <string_view>
 #include <type_traits>
 
 #include "core/error.h"
@@ -30,21 +28,18 @@ class DefaultingReader {
         origins_.emplace(reader_.pointer() + "/" + key, origin);
         return false;
     }
-    /// Every field of an object, and no other key; a precision is read by its own rules. `required`: keys that must be
-    /// present.
+    /// Every field of an object, and no other key; a precision is read by its own rules.
     template <HasFields Object>
-    void read_fields(Object& object, const std::vector<std::string_view>& required = {},
-                     const models::Implementation& implementation = {}) const {
+    void read_fields(Object& object, const models::Implementation& implementation = {}) const {
         visit_fields(object, [&](const char* key, auto& field, const auto&... limits) {
             using Field = std::remove_reference_t<decltype(field)>;
-            const bool must = std::find(required.begin(), required.end(), key) != required.end();
-            if (!must && !present(key)) return;
+            if (!presence_of(limits...).required && !present(key)) return;
             if constexpr (std::is_same_v<Field, Precision>) {
                 field = read_precision(key, implementation);
             } else if constexpr (HasFields<Field>) {
                 this->object(key).read_fields(field);
             } else {
-                read_field(reader_, key, field, limits...);
+                read_listed(reader_, key, field, limits...);
             }
         });
         reader_.finish();
@@ -59,7 +54,7 @@ class DefaultingReader {
         }
         const DefaultingReader parts = object(key);
         Precision result;
-        parts.read_fields(result, {"parameter", "activation", "gradient", "master_weights"});
+        parts.read_fields(result);
         if (!parts.json().has("reduction")) result.reduction = result.gradient;
         if (!parts.json().has("compute")) result.compute = result.activation;
         return result;
@@ -88,7 +83,7 @@ Training read_training(const DefaultingReader& reader, const models::Implementat
     Training result;
     result.dropout = implementation.default_dropout;
     (void)reader.present("dropout", "implementation " + implementation.name);
-    reader.read_fields(result, {"sequence_length", "global_batch_size"}, implementation);
+    reader.read_fields(result, implementation);
     if (json.has("expert_load")) {
         const JsonReader load = json.object("expert_load");
         const bool derives = load.has("shares") && !load.has("imbalance");
@@ -129,10 +124,6 @@ std::string from_folder_of(const std::string& plan_file, const std::string& name
 }
 
 }  // namespace
-
-void read_field(const JsonReader& reader, const std::string& key, DType& dtype, const TypeChoice& allowed) {
-    dtype = *dtype_named(reader.choice(key, allowed.names));
-}
 
 void read_field(const JsonReader& reader, const std::string& key, MeshOrder& order) {
     std::string found;

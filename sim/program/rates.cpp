@@ -1,14 +1,12 @@
 #include "sim/program/rates.h"
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/embedded.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_reader.h"
+#include "sim/program/rate_fields.h"
 
 namespace orrery {
 std::span<const EmbeddedFile> rate_files();
@@ -121,35 +119,6 @@ Rate prior_of(const RateRow& row) {
             .sd = row.sd};
 }
 
-Rate read_rate(const JsonReader& reader) {
-    Rate rate;
-    rate.value = reader.number("value", kNotNegative);
-    constexpr std::array kKinds{Provenance::measured, Provenance::datasheet, Provenance::fitted, Provenance::fallback};
-    std::vector<std::string> kinds;
-    kinds.reserve(kKinds.size());
-    for (const Provenance kind : kKinds) kinds.push_back(topologies::name_of(kind));
-    const std::string chosen = reader.choice("kind", kinds);
-    for (const Provenance kind : kKinds) {
-        if (topologies::name_of(kind) == chosen) rate.kind = kind;
-    }
-    rate.source = reader.string("source");
-    rate.prior = reader.number("prior", kNotNegative);
-    rate.sd = reader.number("sd", NumberRange{0, 5});
-    rate.information = reader.number_or("information", NumberRange{0, 1}, 0);
-    reader.finish();
-    return rate;
-}
-
-nlohmann::ordered_json to_json(const Rate& rate) {
-    nlohmann::ordered_json json{{"value", rate.value},
-                                {"kind", topologies::name_of(rate.kind)},
-                                {"source", rate.source},
-                                {"prior", rate.prior},
-                                {"sd", rate.sd}};
-    if (rate.information > 0) json["information"] = rate.information;
-    return json;
-}
-
 /// The catalogue with the rates of the files, which replace those of the same name.
 RateCatalogue with_files(RateCatalogue catalogue, std::span<const EmbeddedFile> files) {
     for (const EmbeddedFile& file : files) {
@@ -206,35 +175,35 @@ RateCatalogue rates_from_json_text(const std::string& text, const std::string& f
         const bool is_known =
             std::any_of(kRows.begin(), kRows.end(), [&](const RateRow& row) { return row.name == key; });
         if (!is_known) rates.fail(name, "a name that ends in the key of a rate");
-        catalogue.set(name, read_rate(rates.object(name)));
+        Rate rate;
+        read_field(rates, name, rate);
+        catalogue.set(name, rate);
     }
     rates.finish();
     reader.finish();
     return catalogue;
 }
+
 Rates rates_from_json(const JsonReader& reader) {
     Rates rates;
     for (const RateRow& row : kRows) {
         const std::string key(row.name);
         if (!reader.has(key)) continue;
-        const JsonReader figure = reader.object(key);
-        const std::string name = figure.string("name");
-        rates.set(row.key, {name, read_rate(figure)});
+        Rates::Resolved resolved;
+        read_field(reader, key, resolved);
+        rates.set(row.key, std::move(resolved));
     }
     reader.finish();
     return rates;
 }
 
 std::string to_json_text(const Rates& rates) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::object();
+    JsonValue json = JsonValue::object();
     for (const RateRow& row : kRows) {
         const Rates::Resolved& resolved = rates.of(row.key);
-        if (resolved.name.empty()) continue;
-        nlohmann::ordered_json& figure = json[std::string(row.name)];
-        figure["name"] = resolved.name;
-        figure.update(to_json(resolved.rate));
+        if (!resolved.name.empty()) json.set(std::string(row.name), field_json(resolved));
     }
-    return json.dump();
+    return json.text();
 }
 
 RateCatalogue read_rates(const std::string& path) {
@@ -245,7 +214,7 @@ std::string to_json_text(const RateCatalogue& catalogue) {
     std::string text = "{\n  \"schema\": \"" + std::string(kSchema) + "\",\n  \"rates\": {";
     const char* separator = "\n";
     for (const RateCatalogue::Entry& entry : catalogue.entries) {
-        text += separator + ("    " + nlohmann::json(entry.name).dump()) + ": " + to_json(entry.rate).dump();
+        text += separator + ("    " + JsonValue(entry.name).text()) + ": " + field_json(entry.rate).text();
         separator = ",\n";
     }
     return text + "\n  }\n}\n";

@@ -1,17 +1,11 @@
-#include "sim/program/run_record.h"
-
 #include <algorithm>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/units.h"
-#include "sim/program/memory_spread.h"
+#include "sim/program/run_record_fields.h"
 
 namespace orrery::program {
 namespace {
-
-using nlohmann::ordered_json;
 
 std::string layer_label(const Program& program, std::int32_t layer) {
     if (layer < 0) return "embedding";
@@ -28,100 +22,6 @@ const T& at(const IndexedVector<I, T>& list, I index, const char* what) {
     return list[index];
 }
 
-double microseconds(std::int64_t picoseconds) {
-    return static_cast<double>(picoseconds) / 1e6;
-}
-
-double seconds(std::int64_t picoseconds) {
-    return static_cast<double>(picoseconds) / kPicosecondsPerSecond;
-}
-
-/// JSON cannot express NaN and infinity; a record that contains one is a bug of its maker.
-double finite(double value, const char* what) {
-    ORRERY_CHECK(std::isfinite(value), std::string("a run record has a ") + what + " that is not finite");
-    return value;
-}
-
-ordered_json finite_list(const std::vector<double>& values, const char* what) {
-    ordered_json list = ordered_json::array();
-    for (const double value : values) list.push_back(finite(value, what));
-    return list;
-}
-
-ordered_json span_json(const Program& program, ClassIndex rank_class, const Span& span) {
-    const RankClass& ranks = program.classes[rank_class];
-    const Action& action = at(ranks.actions, span.action, "action");
-    const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
-    const Instruction& instruction =
-        at(at(program.bodies, segment.body, "body").instructions, span.instruction, "instruction");
-    ordered_json json;
-    json["key"] = key_of(program, rank_class, span);
-    json["stream"] = name_of(instruction.stream);
-    json["ready_us"] = microseconds(span.ready_ps);
-    json["begin_us"] = microseconds(span.begin_ps);
-    json["end_us"] = microseconds(span.end_ps);
-    return json;
-}
-
-ordered_json spread_json(const SpanSpread& spread) {
-    return {{"p5_us", microseconds(spread.p5_ps)},
-            {"median_us", microseconds(spread.median_ps)},
-            {"p95_us", microseconds(spread.p95_ps)},
-            {"median_wait_us", microseconds(spread.median_wait_ps)}};
-}
-
-ordered_json device_memory_json(const DeviceMemory& memory, const Plan& plan) {
-    const MemoryOutlook outlook = memory_outlook(to_gib(Bytes(memory.in_use())), plan);
-    return {{"allocated_bytes", memory.allocated()},
-            {"workspaces_bytes", memory.workspaces},
-            {"reserved_bytes", memory.reserved()},
-            {"context_bytes", memory.context},
-            {"communicators_bytes", memory.communicators},
-            {"runtime_bytes", memory.runtime},
-            {"in_use_bytes", memory.in_use()},
-            {"in_use_interval90_bytes",
-             {std::llround(outlook.low_gib * kGibibyte), std::llround(outlook.high_gib * kGibibyte)}},
-            {"fit_probability", outlook.fit_probability}};
-}
-
-ordered_json rank_json(const Program& program, const RankRecord& record) {
-    const RankClass& ranks = at(program.classes, record.rank_class, "class");
-    ordered_json json;
-    json["rank"] = record.rank;
-    json["multiplicity"] = record.multiplicity;
-    json["class"] = ranks.name;
-    ordered_json streams = ordered_json::object();
-    for (const Stream s : kStreams) {
-        ordered_json stream;
-        stream["busy_s"] = seconds(record.streams[s].busy_ps);
-        stream["exposed_s"] = seconds(record.streams[s].exposed_ps);
-        stream["bytes_sent"] = record.bytes_sent[s];
-        streams[std::string(name_of(s))] = stream;
-    }
-    json["streams"] = streams;
-    json["memory_peak_bytes"] = record.memory_peak_bytes;
-    json["memory_live_peak_bytes"] = record.memory_live_peak_bytes;
-    json["collectives"] = ordered_json::array();
-    for (const KindBytes& one : record.collectives) {
-        json["collectives"].push_back(
-            {{"stream", name_of(one.stream)}, {"kind", name_of(one.kind)}, {"bytes_sent", one.bytes_sent}});
-    }
-    json["memory"] = ordered_json::object();
-    for (const MemoryPart& one : record.memory) json["memory"][one.part] = one.bytes;
-    if (record.device_memory != DeviceMemory{}) {
-        json["device_memory"] = device_memory_json(record.device_memory, *program.plan);
-    }
-    if (record.spans.empty()) return json;
-    ORRERY_CHECK(record.spreads.empty() || record.spreads.size() == record.spans.size(),
-                 "a run record must have a spread for each span, or none");
-    json["spans"] = ordered_json::array();
-    for (std::size_t i = 0; i < record.spans.size(); ++i) {
-        json["spans"].push_back(span_json(program, record.rank_class, record.spans[i]));
-        if (!record.spreads.empty()) json["spans"].back()["steps"] = spread_json(record.spreads[i]);
-    }
-    return json;
-}
-
 bool updates(const Body& body) {
     return std::any_of(body.operators.begin(), body.operators.end(),
                        [](const models::Operator& op) { return op.is_update(); });
@@ -129,12 +29,18 @@ bool updates(const Body& body) {
 
 }  // namespace
 
-std::string key_of(const Program& program, ClassIndex rank_class, const Span& span) {
+const Instruction& instruction_of(const Program& program, ClassIndex rank_class, const Span& span) {
     const RankClass& ranks = at(program.classes, rank_class, "class");
     const Action& action = at(ranks.actions, span.action, "action");
     const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
-    const Body& body = at(program.bodies, segment.body, "body");
-    const Instruction& instruction = at(body.instructions, span.instruction, "instruction");
+    return at(at(program.bodies, segment.body, "body").instructions, span.instruction, "instruction");
+}
+
+std::string key_of(const Program& program, ClassIndex rank_class, const Span& span) {
+    const Instruction& instruction = instruction_of(program, rank_class, span);
+    const Action& action = program.classes[rank_class].actions[span.action];
+    const Segment& segment = program.classes[rank_class].segment_lists[action.segments][span.segment];
+    const Body& body = program.bodies[segment.body];
     std::string where = "c";
     where.append(std::to_string(action.chunk.value())).append("/mb").append(std::to_string(action.micro_batch));
     std::string key;
@@ -210,39 +116,6 @@ std::vector<MemoryPart> memory_parts(const MemoryFootprint& memory) {
                                   {"framework", memory.framework},           {"conversions", memory.conversions}};
     std::erase_if(parts, [](const MemoryPart& part) { return part.bytes == 0; });
     return parts;
-}
-
-std::string to_json_text(const RunRecord& record, const Program& program) {
-    ordered_json json;
-    json["schema"] = "orrery.run_record/1";
-    json["plan"] = record.plan_name;
-    json["maker"] = record.maker == Maker::simulated ? "simulated" : "executed";
-    json["step_time_s"] = finite(record.step_time_s, "step time");
-    if (record.step_time_high_s > 0) {
-        json["step_time_interval90_s"] = {finite(record.step_time_low_s, "step time"),
-                                          finite(record.step_time_high_s, "step time")};
-    }
-    json["step_seconds"] = finite_list(record.step_seconds, "step time");
-    json["step_time_p5_s"] = finite(record.step_time_p5_s, "step time");
-    json["step_time_p95_s"] = finite(record.step_time_p95_s, "step time");
-    if (record.memory_allowed_bytes > 0) {
-        json["memory"] = {{"needed_bytes", record.memory_needed_bytes},
-                          {"allowed_bytes", record.memory_allowed_bytes},
-                          {"fits", record.memory_needed_bytes <= record.memory_allowed_bytes}};
-    }
-    json["idle_fraction"] = finite(record.idle_fraction, "idle fraction");
-    json["losses"] = finite_list(record.losses, "loss");
-    if (record.first_step > 0) json["first_step"] = record.first_step;
-    if (!record.checkpoint_seconds.empty()) {
-        json["checkpoints"] = {{"bytes", record.checkpoint_bytes},
-                               {"seconds", finite_list(record.checkpoint_seconds, "checkpoint time")}};
-    }
-    json["ranks"] = ordered_json::array();
-    for (const RankRecord& rank : record.ranks) json["ranks"].push_back(rank_json(program, rank));
-    json["notes"] = record.notes;
-    json["environment"] = ordered_json::object();
-    for (const auto& [key, value] : record.environment) json["environment"][key] = value;
-    return json.dump(2) + "\n";
 }
 
 }  // namespace orrery::program

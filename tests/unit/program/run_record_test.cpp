@@ -215,7 +215,9 @@ TEST(RunRecordJson, HasExactlyTheKeysOfItsSchema) {
     sample.step_time_high_s = 3;
     sample.memory_needed_bytes = 7;
     sample.memory_allowed_bytes = 8;
-    const json record = json::parse(to_json_text(sample, make_program({.dp = 2})));
+    Plan plan = samples::make_plan({.dp = 2});
+    plan.cluster.device.memory_capacity_gib.value = 80;
+    const json record = json::parse(to_json_text(sample, lower(plan)));
     const json& definitions = schema.at("$defs");
     expect_keys(record, schema, "/");
     expect_keys(record.at("checkpoints"), schema.at("properties").at("checkpoints"), "checkpoints/");

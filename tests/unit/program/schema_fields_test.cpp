@@ -1,17 +1,24 @@
-// The properties that docs/schema lists for a plan and an implementation are those of the field lists by which their
-// files are read and written: the same keys in the same order, of the same types, with limits that are no wider.
-// ORRERY_RECORD=1 writes the schemas again; what is there stays, such as descriptions and narrower limits.
+// The properties that docs/schema lists are those of the field lists by which files are read and written: the same keys
+// in the same order, of the same types, with limits that are no wider, and the same ones required. ORRERY_RECORD=1
+// writes the schemas again; what is there stays, such as descriptions and narrower limits.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "core/file.h"
 #include "models/implementation_fields.h"
+#include "models/model_fields.h"
 #include "sim/program/plan_fields.h"
+#include "sim/program/rate_fields.h"
+#include "sim/program/run_record_fields.h"
+#include "tests/unit/program/sample_plans.h"
+#include "topologies/cluster_fields.h"
 
 namespace orrery::program {
 namespace {
@@ -38,42 +45,111 @@ Json schema_of(NumberRange range) {
     return number_schema("number", range.low, range.low_open, range.high, range.high_open);
 }
 
-template <HasFields Object>
-Json properties_of();
+Json schema_of(DependentRange range) {
+    return schema_of(range.widest);
+}
+Json schema_of(TimeUnit unit) {
+    return schema_of(unit.range);
+}
+Json schema_of(Beyond) {
+    return schema_of(kMemoryBytes);
+}
+Json schema_of(topologies::FractionOrFailed) {
+    return schema_of(NumberRange{0, 1, true});
+}
+Json reference(const std::string& definition) {
+    return {{"$ref", "#/$defs/" + definition}};
+}
+Json list_of(Json items) {
+    return {{"type", "array"}, {"items", std::move(items)}};
+}
 
+template <HasFields Object>
+Json schema_of_object(const Object& object);
+
+template <typename T>
+inline constexpr bool kIsObjects = false;
+template <HasFields T>
+inline constexpr bool kIsObjects<std::vector<T>> = true;
+template <HasFields T>
+inline constexpr bool kIsObjects<std::optional<T>> = true;
+
+/// Empty for what has its own way of reading, of which a schema says more than a list of fields.
 template <typename Field, typename... Limits>
-Json schema_of_field(const Limits&... limits) {
+Json schema_of_field(const Field& field, const Limits&... limits) {
     if constexpr (std::same_as<Field, bool>) {
         return {{"type", "boolean"}};
     } else if constexpr (std::integral<Field> || std::floating_point<Field>) {
         return schema_of(limits...);
+    } else if constexpr (std::same_as<Field, DType> && sizeof...(limits) > 0) {
+        if constexpr ((std::same_as<Limits, topologies::Arithmetic> && ...)) return Json::object();
+        if constexpr ((std::same_as<Limits, OneOf> && ...)) return {{"enum", (limits.names, ...)}};
     } else if constexpr (std::same_as<Field, std::string>) {
+        if constexpr (sizeof...(limits) > 0) return {{"enum", (limits.names, ...)}};
         return {{"type", "string"}};
     } else if constexpr (std::same_as<Field, std::vector<std::string>>) {
-        return {{"type", "array"}, {"items", {{"type", "string"}}}};
+        return list_of({{"type", "string"}});
     } else if constexpr (std::same_as<Field, std::vector<std::int64_t>> || std::same_as<Field, std::vector<double>>) {
-        return {{"type", "array"}, {"items", schema_of(limits...)}};
-    } else if constexpr (std::same_as<Field, DType>) {
-        return {{"enum", (limits.names, ...)}};
+        return list_of(schema_of(limits...));
     } else if constexpr (std::same_as<Field, MeshOrder>) {
-        return {{"type", "array"}, {"items", {{"enum", names_of<MeshAxis>()}}}};
+        return list_of({{"enum", names_of<MeshAxis>()}});
     } else if constexpr (std::same_as<Field, models::MemoryFigure>) {
-        return {{"$ref", "#/$defs/figure"}};
+        return reference("figure");
+    } else if constexpr (std::same_as<Field, topologies::Figure>) {
+        const NumberRange range{limits...};
+        return reference(range.high == 1 ? "share_figure" : range.low > 0 ? "positive_figure" : "count_figure");
+    } else if constexpr (std::same_as<Field, topologies::LinkProfile>) {
+        return reference("link_or_name");
+    } else if constexpr (std::same_as<Field, topologies::DeviceProfile>) {
+        return reference("device");
+    } else if constexpr (std::same_as<Field, topologies::OverridesOf<const topologies::ClusterSpec>>) {
+        return list_of(schema_of_object(topologies::LinkChange{}));
+    } else if constexpr (std::same_as<Field, models::ModelSpec::RopeScaling>) {
+        return Json::object();
+    } else if constexpr (kIsObjects<Field>) {
+        const Json item = schema_of_object(typename Field::value_type{});
+        return std::same_as<Field, std::optional<typename Field::value_type>> ? item : list_of(item);
     } else if constexpr (HasFields<Field>) {
-        return {{"type", "object"}, {"additionalProperties", false}, {"properties", properties_of<Field>()}};
-    } else {
+        return schema_of_object(field);
+    } else if constexpr (NamedEnum<Field>) {
         return {{"enum", names_of<Field>()}};
+    } else {
+        return Json::object();
     }
+}
+template <typename T, typename... Limits>
+Json schema_of_field(const Derived<T>& field, const Limits&... limits) {
+    return schema_of_field(field.value, limits...);
+}
+
+template <typename T, typename Range>
+Json schema_of_field(const Pair<T>&, const Range& range) {
+    return list_of(schema_of(range));
+}
+
+/// As `schema_of_field` of a field of an object, without its Presence.
+template <typename Field, typename... Limits>
+Json schema_of_listed(Json& /*required*/, const char* /*key*/, const Field& field, const Limits&... limits) {
+    return schema_of_field(field, limits...);
+}
+template <typename Field, typename... Limits>
+Json schema_of_listed(Json& required, const char* key, const Field& field, const Presence& presence,
+                      const Limits&... limits) {
+    if (presence.required) required.push_back(key);
+    return presence.exists ? schema_of_field(field, limits...) : Json();
 }
 
 template <HasFields Object>
-Json properties_of() {
-    Json properties = Json::object();
-    Object object;
-    visit_fields(object, [&properties](const char* key, const auto& field, const auto&... limits) {
-        properties[key] = schema_of_field<std::remove_cvref_t<decltype(field)>>(limits...);
+Json schema_of_object(const Object& object) {
+    Json properties = Json::object(), required = Json::array();
+    visit_fields(object, [&](const char* key, const auto& field, const auto&... limits) {
+        Json schema = schema_of_listed(required, key, field, limits...);
+        if (!schema.is_null()) properties[key] = std::move(schema);
     });
-    return properties;
+    return {{"type", "object"},
+            {"required", required},
+            {"additionalProperties", false},
+            {"properties", std::move(properties)}};
 }
 
 /// The node of `schema` that describes the value itself, where several forms are allowed: the last of them.
@@ -89,9 +165,11 @@ double limit_of(const Json& schema, const char* closed, const char* open, double
 
 /// Whether what `schema` says is allowed by `code` too; what it refers to is not looked at.
 bool agrees(const Json& schema, const Json& code) {
-    if (schema.contains("$ref")) return true;
+    if (code.empty()) return true;
+    if (schema.contains("$ref")) return !code.contains("$ref") || schema["$ref"] == code["$ref"];
     if (schema.contains("enum")) {
-        if (!code.contains("enum")) return code.value("type", "") == "string";
+        if (!code.contains("enum"))
+            return code.value("type", "") == (schema["enum"][0].is_string() ? "string" : "integer");
         return schema["enum"] == code["enum"];
     }
     if (schema.value("type", "") != code.value("type", "")) return false;
@@ -103,49 +181,131 @@ bool agrees(const Json& schema, const Json& code) {
                limit_of(code, "maximum", "exclusiveMaximum", kInfinity);
 }
 
-/// `properties` of a schema as the code has them, with what is already said of each.
-Json updated(Json properties, const Json& code, const std::string& leading_keys) {
-    Json result = Json::object();
-    for (auto& [key, property] : properties.items()) {
-        if (leading_keys.find(" " + key + " ") != std::string::npos) result[key] = property;
-    }
-    for (const auto& [key, expected] : code.items()) {
-        Json property = properties.contains(key) ? properties[key] : expected;
-        Json& value = described(property);
-        if (expected.contains("properties") && value.contains("properties")) {
-            value["properties"] = updated(value["properties"], expected["properties"], "");
-        } else if (!agrees(value, expected)) {
-            for (const auto& [name, what] : expected.items()) value[name] = what;
-        }
-        result[key] = std::move(property);
-    }
-    return result;
+/// What only the schema knows of an object.
+struct Besides {
+    std::string leading;      // keys that come first
+    std::string conditional;  // keys that are required, or not, by rules of its own
+};
+
+bool names(const std::string& keys, const std::string& key) {
+    return keys.find(" " + key + " ") != std::string::npos;
 }
 
-void expect_schema(const std::string& file, const std::string& pointer, const Json& code,
-                   const std::string& leading_keys = "") {
+Json updated(Json schema, const Json& code, const Besides& besides);
+
+/// A property as the code has it, with what is already said of it.
+void update_property(Json& schema, const Json& code) {
+    if (code.contains("properties") && schema.contains("properties")) {
+        schema = updated(schema, code, {});
+    } else if (code.contains("items") && schema.contains("items") && code["items"].contains("properties")) {
+        update_property(schema["items"], code["items"]);
+    } else if (!agrees(schema, code)) {
+        for (const auto& [name, what] : code.items()) {
+            const bool is_narrower = name == "minimum" && schema.contains(name) && schema[name] >= what;
+            if (!is_narrower) schema[name] = what;
+        }
+    }
+}
+
+/// The schema of an object as the code has it, with what is already said of it.
+Json updated(Json schema, const Json& code, const Besides& besides) {
+    Json result = Json::object();
+    Json& properties = schema["properties"];
+    for (auto& [key, property] : properties.items()) {
+        if (names(besides.leading, key)) result[key] = property;
+    }
+    for (const auto& [key, expected] : code["properties"].items()) {
+        Json property = properties.contains(key) ? properties[key] : expected;
+        update_property(described(property), expected);
+        result[key] = std::move(property);
+    }
+    properties = std::move(result);
+    Json required = Json::array();
+    for (const Json& key : schema.value("required", Json::array())) {
+        if (names(besides.leading, key) || names(besides.conditional, key)) required.push_back(key);
+    }
+    for (const Json& key : code.value("required", Json::array())) {
+        if (!names(besides.conditional, key)) required.push_back(key);
+    }
+    const Json& now = schema.value("required", Json::array());
+    if (std::set<Json>(now.begin(), now.end()) != std::set<Json>(required.begin(), required.end())) {
+        schema["required"] = required;
+    }
+    return schema;
+}
+
+/// `pointer`: of the schema's object in the file.
+void expect_schema(const std::string& kind, const std::string& pointer, const Json& code, const Besides& besides = {}) {
+    const std::string file = "orrery." + kind + ".1.schema.json";
     const std::string path = (std::filesystem::path(ORRERY_SOURCE_DIR) / "docs" / "schema" / file).string();
     Json schema = Json::parse(read_text_file(path));
-    Json& properties = schema.at(Json::json_pointer(pointer));
-    const Json now = updated(properties, code, leading_keys);
-    const bool same = now.dump() == properties.dump();
+    Json& object = schema.at(Json::json_pointer(pointer));
+    const Json now = updated(object, code, besides);
+    const bool same = now.dump() == object.dump();
     if (!same && std::getenv("ORRERY_RECORD") != nullptr) {
-        properties = now;
+        object = now;
         write_file_atomically(path, schema.dump(2) + "\n");
         return;
     }
-    EXPECT_TRUE(same) << file << pointer << ": ORRERY_RECORD=1 writes it\n" << Json::diff(properties, now).dump(1);
+    EXPECT_TRUE(same) << file << pointer << ": ORRERY_RECORD=1 writes it\n" << Json::diff(object, now).dump(1);
 }
 
 TEST(SchemaFields, OfAPlanAreThoseThatAreRead) {
-    const char* file = "orrery.plan.1.schema.json";
-    expect_schema(file, "/properties/parallelism/properties", properties_of<Parallelism>());
-    expect_schema(file, "/properties/training/properties", properties_of<Training>());
+    expect_schema("plan", "/properties/parallelism", schema_of_object(Parallelism{}));
+    expect_schema("plan", "/properties/training", schema_of_object(Training{}));
 }
 
 TEST(SchemaFields, OfAnImplementationAreThoseThatAreRead) {
-    expect_schema("orrery.implementation.1.schema.json", "/properties", properties_of<models::Implementation>(),
-                  " schema name version source based_on ");
+    expect_schema("implementation", "", schema_of_object(models::Implementation{}),
+                  {.leading = " schema name version source based_on ", .conditional = ""});
+}
+
+TEST(SchemaFields, OfAModelAreThoseThatAreRead) {
+    expect_schema("model", "", schema_of_object(models::ModelSpec{}),
+                  {.leading = " schema source ", .conditional = " rope_theta rope_scaling "});
+    for (std::size_t i = 0; i < models::kRopeScalings.names.size(); ++i) {
+        models::ModelSpec::RopeScaling scaling;
+        scaling.type = models::kRopeScalings.names[i];
+        Json code = schema_of_object(scaling);
+        code["properties"]["type"] = Json::object();
+        expect_schema("model", "/properties/rope_scaling/oneOf/" + std::to_string(i), code);
+    }
+}
+
+TEST(SchemaFields, OfAClusterAreThoseThatAreRead) {
+    expect_schema("cluster", "/$defs/nccl", schema_of_object(topologies::NcclProfile{}));
+    expect_schema("cluster", "/$defs/device", schema_of_object(topologies::DeviceProfile{}));
+    expect_schema("cluster", "/$defs/link", schema_of_object(topologies::LinkProfile{}));
+    topologies::ClusterSpec cluster;
+    expect_schema("cluster", "", schema_of_object(cluster),
+                  {.leading = " schema node ",
+                   .conditional = " devices_per_node device intra_node node_switches nics_per_node "
+                                  "low_latency_gb_per_s "});
+}
+
+TEST(SchemaFields, OfRatesAreThoseThatAreRead) {
+    expect_schema("rates", "/properties/rates/additionalProperties", schema_of_object(Rate{}));
+}
+
+TEST(SchemaFields, OfARunRecordAreThoseThatAreRead) {
+    const Program program = samples::make_program({});
+    const Recorded recorded(program);
+    RunRecord record;
+    expect_schema("run_record", "", schema_of_object(fields_of(record, recorded)),
+                  {.leading = " schema ", .conditional = " idle_fraction "});
+    RankRecord rank;
+    const Json ranks = schema_of_object(fields_of(rank, recorded));
+    expect_schema("run_record", "/$defs/rank", ranks);
+    expect_schema("run_record", "/$defs/rank/properties/streams", ranks["properties"]["streams"]);
+    expect_schema("run_record", "/$defs/stream", ranks["properties"]["streams"]["properties"]["tp"]);
+    expect_schema("run_record", "/$defs/span", schema_of_object(SpanEntry{}),
+                  {.leading = "", .conditional = " stream "});
+    DeviceMemory memory;
+    expect_schema("run_record", "/$defs/rank/properties/device_memory",
+                  schema_of_object(fields_of(memory, *program.plan)));
+    Json collective = schema_of_object(KindBytes{});
+    collective["properties"]["stream"] = Json::object();  // only those that communicate
+    expect_schema("run_record", "/$defs/collective", collective);
 }
 
 TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {
@@ -154,8 +314,9 @@ TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {
     EXPECT_FALSE(agrees({{"type", "integer"}, {"minimum", 0}, {"maximum", 8}}, code));
     EXPECT_FALSE(agrees({{"type", "integer"}, {"minimum", 1}}, code));
     EXPECT_FALSE(agrees({{"type", "number"}, {"minimum", 1}, {"maximum", 8}}, code));
-    const Json more{{"tp", code}, {"pp", code}};
-    EXPECT_EQ(updated({{"old", code}, {"tp", {{"type", "integer"}, {"minimum", 1}, {"maximum", 2}}}}, more, "").dump(),
+    const Json more{{"properties", {{"tp", code}, {"pp", code}}}};
+    const Json old{{"properties", {{"old", code}, {"tp", {{"type", "integer"}, {"minimum", 1}, {"maximum", 2}}}}}};
+    EXPECT_EQ(updated(old, more, {})["properties"].dump(),
               R"({"tp":{"type":"integer","minimum":1,"maximum":2},"pp":{"type":"integer","minimum":1,"maximum":8}})");
 }
 

@@ -1,0 +1,130 @@
+#include "core/error.h"
+#include "sim/program/run_record_fields.h"
+
+namespace orrery::program {
+namespace {
+
+constexpr const char* kSchema = "orrery.run_record/1";
+
+/// Every instruction of a class by its key.
+std::map<std::string, Span> spans_by_key(const Program& program, ClassIndex rank_class) {
+    std::map<std::string, Span> result;
+    const RankClass& ranks = program.classes[rank_class];
+    for (const ActionIndex a : ranks.actions.indices()) {
+        const SegmentList& segments = ranks.segment_lists[ranks.actions[a].segments];
+        for (const SegmentIndex s : segments.indices()) {
+            for (const InstructionIndex i : program.bodies[segments[s].body].instructions.indices()) {
+                const Span span{.action = a, .segment = s, .instruction = i};
+                result.emplace(key_of(program, rank_class, span), span);
+            }
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+std::string_view name_of(Maker maker) {
+    static constexpr auto kNames = name_table<Maker::executed>({"simulated", "executed"});
+    return kNames[maker];
+}
+
+void read_field(const JsonReader& reader, const std::string& key, std::vector<MemoryPart>& parts) {
+    const JsonReader memory = reader.object(key);
+    for (const std::string& part : memory.keys()) parts.push_back({part, memory.integer(part, kMemoryBytes)});
+}
+
+JsonValue field_json(const std::vector<MemoryPart>& parts) {
+    JsonValue json = JsonValue::object();
+    for (const MemoryPart& one : parts) json.set(one.part, JsonValue(one.bytes));
+    return json;
+}
+
+void read_field(const JsonReader& reader, const std::string& key, DeviceMemory& memory, const Plan& plan) {
+    memory.workspaces = reader.object(key).integer("workspaces_bytes", kMemoryBytes);
+    const auto fields = fields_of(memory, plan);
+    read_field(reader, key, fields);
+}
+
+JsonValue field_json(const DeviceMemory& memory, const Plan& plan) {
+    return orrery::field_json(fields_of(memory, plan));
+}
+
+void read_field(const JsonReader& reader, const std::string& key, const SpansOf<RankRecord>& spans,
+                const Recorded& recorded) {
+    RankRecord& rank = spans.rank;
+    const ClassIndex rank_class = recorded.program.class_of(rank.rank);
+    std::map<std::string, Span>& known = recorded.spans[rank_class];
+    if (known.empty()) known = spans_by_key(recorded.program, rank_class);
+    for (const JsonReader& item : reader.objects(key)) {
+        const auto found = known.find(item.string("key"));
+        if (found == known.end()) item.fail("key", "an instruction of the plan that the record names");
+        SpanEntry entry{.key = {}, .stream = {}, .span = found->second, .steps = {}};
+        read_fields(item, entry);
+        if (entry.span.end_ps < entry.span.begin_ps) item.fail("end_us", "at least begin_us");
+        item.finish();
+        rank.spans.push_back(entry.span);
+        if (entry.steps) rank.spreads.push_back(*entry.steps);
+    }
+    if (!rank.spreads.empty() && rank.spreads.size() != rank.spans.size()) {
+        reader.fail(key, "\"steps\" in all spans, or in none");
+    }
+}
+
+JsonValue field_json(const SpansOf<const RankRecord>& spans, const Recorded& recorded) {
+    const RankRecord& rank = spans.rank;
+    ORRERY_CHECK(rank.spreads.empty() || rank.spreads.size() == rank.spans.size(),
+                 "a run record must have a spread for each span, or none");
+    std::vector<SpanEntry> entries;
+    for (const Span& span : rank.spans) {
+        const Instruction& instruction = instruction_of(recorded.program, rank.rank_class, span);
+        entries.push_back(
+            {key_of(recorded.program, rank.rank_class, span), std::string(name_of(instruction.stream)), span, {}});
+        if (!rank.spreads.empty()) entries.back().steps = rank.spreads[entries.size() - 1];
+    }
+    return orrery::field_json(entries);
+}
+
+void read_field(const JsonReader& reader, const std::string& key, std::vector<RankRecord>& ranks,
+                const Recorded& recorded) {
+    for (const JsonReader& item : reader.objects(key)) {
+        RankRecord& rank = ranks.emplace_back();
+        const auto fields = fields_of(rank, recorded);
+        read_fields(item, fields);
+        item.finish();
+        rank.rank_class = recorded.program.class_of(rank.rank);
+    }
+}
+
+JsonValue field_json(const std::vector<RankRecord>& ranks, const Recorded& recorded) {
+    std::vector<JsonValue> items;
+    items.reserve(ranks.size());
+    for (const RankRecord& rank : ranks) items.push_back(orrery::field_json(fields_of(rank, recorded)));
+    return JsonValue(std::move(items));
+}
+
+std::string to_json_text(const RunRecord& record, const Program& program) {
+    JsonValue json = JsonValue::object();
+    json.set("schema", JsonValue(kSchema));
+    const Recorded recorded(program);
+    write_fields(json, fields_of(record, recorded));
+    return json.text(2) + "\n";
+}
+
+RunRecord run_record_from_json_text(const std::string& text, const std::string& file, const Program& program) {
+    const JsonReader json = JsonReader::parse(text, file);
+    json.expect_schema(kSchema);
+    if (json.string("plan") != program.plan->name) json.fail("plan", "the plan \"" + program.plan->name + "\"");
+    RunRecord record;
+    const Recorded recorded(program);
+    const auto fields = fields_of(record, recorded);
+    read_fields(json, fields);
+    // Older records have fewer figures, and the idle fraction under its former name.
+    if (!json.has("idle_fraction")) record.idle_fraction = json.number("bubble_fraction", kIdleFraction);
+    if (!json.has("step_time_p5_s")) record.step_time_p5_s = record.step_time_s;
+    if (!json.has("step_time_p95_s")) record.step_time_p95_s = record.step_time_s;
+    json.finish();
+    return record;
+}
+
+}  // namespace orrery::program
