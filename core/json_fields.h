@@ -3,7 +3,8 @@
 // a bool, a std::int64_t or a double (with the range of its values), a string, a vector of these, an enum with names,
 // such a struct, or a list or an optional of such structs. Another type, or another kind of limits, overloads
 // read_field and field_json in its own namespace. The limits may begin with a Presence. An overload of
-// check_fields(reader, object) refuses values that contradict each other.
+// check_fields(reader, object) refuses values that contradict each other. Where the list depends on more than the
+// object, fields_of(object, context) returns it as a Group, and the context is the field's limit.
 #pragma once
 
 #include <concepts>
@@ -200,6 +201,29 @@ void read_field(const JsonReader& reader, const std::string& key, const Derived<
     }
 }
 
+template <typename Object, typename Context>
+concept HasFieldsIn = requires(Object& object, const Context& context) {
+    fields_of(object, context);
+};
+
+template <typename Object, typename Context>
+requires HasFieldsIn<Object, Context>
+void read_field(const JsonReader& reader, const std::string& key, Object& object, const Context& context) {
+    const auto fields = fields_of(object, context);
+    read_field(reader, key, fields);
+}
+
+template <typename Object, typename Context>
+requires HasFieldsIn<Object, Context>
+void read_field(const JsonReader& reader, const std::string& key, std::vector<Object>& list, const Context& context) {
+    list.clear();
+    for (const JsonReader& item : reader.objects(key)) {
+        const auto fields = fields_of(list.emplace_back(), context);
+        read_fields(item, fields);
+        item.finish();
+    }
+}
+
 template <HasFields Object>
 void write_fields(JsonValue& json, const Object& object);
 template <HasFields Object>
@@ -246,6 +270,21 @@ JsonValue field_json(const std::vector<Object>& list) {
 template <HasFields Object>
 JsonValue field_json(const std::optional<Object>& field) {
     return field ? field_json(*field) : JsonValue();
+}
+
+template <typename Object, typename Context>
+requires HasFieldsIn<const Object, Context>
+[[nodiscard]] JsonValue field_json(const Object& object, const Context& context) {
+    return field_json(fields_of(object, context));
+}
+
+template <typename Object, typename Context>
+requires HasFieldsIn<const Object, Context>
+[[nodiscard]] JsonValue field_json(const std::vector<Object>& list, const Context& context) {
+    std::vector<JsonValue> items;
+    items.reserve(list.size());
+    for (const Object& one : list) items.push_back(field_json(one, context));
+    return JsonValue(std::move(items));
 }
 
 /// As it is written: limits may say in which unit.

@@ -48,17 +48,6 @@ inline void read_field(const JsonReader& reader, const std::string& key, std::in
     return JsonValue(static_cast<double>(time_ps) / unit.picoseconds);
 }
 
-/// Bytes that the file has together with others.
-struct Beyond {
-    std::int64_t others = 0;
-};
-inline void read_field(const JsonReader& reader, const std::string& key, std::int64_t& bytes, const Beyond& beyond) {
-    bytes = reader.integer(key, {beyond.others, kMemoryBytes.high}) - beyond.others;
-}
-[[nodiscard]] inline JsonValue field_json(std::int64_t bytes, const Beyond& beyond) {
-    return JsonValue(beyond.others + bytes);
-}
-
 /// Throws BugError if the span is none of the program's.
 [[nodiscard]] const Instruction& instruction_of(const Program& program, ClassIndex rank_class, const Span& span);
 
@@ -105,13 +94,18 @@ struct Recorded {
     explicit Recorded(const Program& recorded) : program(recorded), spans(recorded.classes.size()) {}
 };
 
-/// The workspaces are known before what is read together with them. The plan tells what memory is likely in use.
+/// The file has sums of the kinds. The plan tells what memory is likely in use.
 template <Either<DeviceMemory> Memory>
 [[nodiscard]] auto fields_of(Memory& m, const Plan& plan) {
     return Group{[&m, &plan](auto&& visit) {
-        visit("allocated_bytes", m.tensors, kRequired, Beyond{m.workspaces});
-        visit("workspaces_bytes", m.workspaces, kRequired, kMemoryBytes);
-        visit("reserved_bytes", m.cached, kRequired, Beyond{m.allocated()});
+        std::int64_t allocated = m.allocated(), reserved = m.reserved();
+        visit("allocated_bytes", allocated, kRequired, kMemoryBytes);
+        visit("workspaces_bytes", m.workspaces, kRequired, DependentRange{{0, allocated}, kMemoryBytes});
+        visit("reserved_bytes", reserved, kRequired, DependentRange{{allocated, kMemoryBytes.high}, kMemoryBytes});
+        if constexpr (!std::is_const_v<Memory>) {
+            m.tensors = allocated - m.workspaces;
+            m.cached = reserved - allocated;
+        }
         visit("context_bytes", m.context, kRequired, kMemoryBytes);
         visit("communicators_bytes", m.communicators, kRequired, kMemoryBytes);
         visit("runtime_bytes", m.runtime, kRequired, kMemoryBytes);
@@ -124,9 +118,6 @@ template <Either<DeviceMemory> Memory>
         visit("fit_probability", outlook.fit_probability, Presence{}, kFraction);
     }};
 }
-void read_field(const JsonReader& reader, const std::string& key, DeviceMemory& memory, const Plan& plan);
-[[nodiscard]] JsonValue field_json(const DeviceMemory& memory, const Plan& plan);
-
 /// The spans of a rank, with their spreads.
 template <Either<RankRecord> Rank>
 struct SpansOf {
@@ -142,9 +133,8 @@ template <Either<RankRecord> Rank>
         const Program& program = recorded.program;
         visit("rank", r.rank, kRequired, DependentRange{{0, program.world_size() - 1}, kCount});
         visit("multiplicity", r.multiplicity, kRequired, DependentRange{{1, program.world_size()}, kPositiveInteger});
-        const bool is_written = std::is_const_v<Rank>;
-        const ClassIndex rank_class = is_written ? r.rank_class : program.class_of(r.rank);
-        const Derived<std::string> name{program.classes.at(rank_class).name, ""};
+        if constexpr (!std::is_const_v<Rank>) r.rank_class = program.class_of(r.rank);
+        const Derived<std::string> name{program.classes.at(r.rank_class).name, ""};
         visit("class", name, kRequired);
         const Group streams{[&r](auto&& each) {
             for (const Stream stream : kStreams) {
@@ -167,10 +157,6 @@ template <Either<RankRecord> Rank>
         visit("spans", spans, Presence{.written = !r.spans.empty()}, recorded);
     }};
 }
-
-void read_field(const JsonReader& reader, const std::string& key, std::vector<RankRecord>& ranks,
-                const Recorded& recorded);
-[[nodiscard]] JsonValue field_json(const std::vector<RankRecord>& ranks, const Recorded& recorded);
 
 template <Either<RunRecord> Record>
 [[nodiscard]] auto fields_of(Record& r, const Recorded& recorded) {

@@ -40,22 +40,11 @@ JsonValue field_json(const std::vector<MemoryPart>& parts) {
     return json;
 }
 
-void read_field(const JsonReader& reader, const std::string& key, DeviceMemory& memory, const Plan& plan) {
-    memory.workspaces = reader.object(key).integer("workspaces_bytes", kMemoryBytes);
-    const auto fields = fields_of(memory, plan);
-    read_field(reader, key, fields);
-}
-
-JsonValue field_json(const DeviceMemory& memory, const Plan& plan) {
-    return orrery::field_json(fields_of(memory, plan));
-}
-
 void read_field(const JsonReader& reader, const std::string& key, const SpansOf<RankRecord>& spans,
                 const Recorded& recorded) {
     RankRecord& rank = spans.rank;
-    const ClassIndex rank_class = recorded.program.class_of(rank.rank);
-    std::map<std::string, Span>& known = recorded.spans[rank_class];
-    if (known.empty()) known = spans_by_key(recorded.program, rank_class);
+    std::map<std::string, Span>& known = recorded.spans[rank.rank_class];
+    if (known.empty()) known = spans_by_key(recorded.program, rank.rank_class);
     for (const JsonReader& item : reader.objects(key)) {
         const auto found = known.find(item.string("key"));
         if (found == known.end()) item.fail("key", "an instruction of the plan that the record names");
@@ -83,24 +72,6 @@ JsonValue field_json(const SpansOf<const RankRecord>& spans, const Recorded& rec
         if (!rank.spreads.empty()) entries.back().steps = rank.spreads[entries.size() - 1];
     }
     return orrery::field_json(entries);
-}
-
-void read_field(const JsonReader& reader, const std::string& key, std::vector<RankRecord>& ranks,
-                const Recorded& recorded) {
-    for (const JsonReader& item : reader.objects(key)) {
-        RankRecord& rank = ranks.emplace_back();
-        const auto fields = fields_of(rank, recorded);
-        read_fields(item, fields);
-        item.finish();
-        rank.rank_class = recorded.program.class_of(rank.rank);
-    }
-}
-
-JsonValue field_json(const std::vector<RankRecord>& ranks, const Recorded& recorded) {
-    std::vector<JsonValue> items;
-    items.reserve(ranks.size());
-    for (const RankRecord& rank : ranks) items.push_back(orrery::field_json(fields_of(rank, recorded)));
-    return JsonValue(std::move(items));
 }
 
 std::string to_json_text(const RunRecord& record, const Program& program) {

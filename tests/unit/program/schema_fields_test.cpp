@@ -51,9 +51,6 @@ Json schema_of(DependentRange range) {
 Json schema_of(TimeUnit unit) {
     return schema_of(unit.range);
 }
-Json schema_of(Beyond) {
-    return schema_of(kMemoryBytes);
-}
 Json schema_of(topologies::FractionOrFailed) {
     return schema_of(NumberRange{0, 1, true});
 }
