@@ -63,6 +63,25 @@ function(orrery_compile_quickly)
   endforeach()
 endfunction()
 
+# orrery_precompile(target headers…): the headers are parsed once for all sources of a test executable, which saves half a
+# second for each. Rooms do not gain: with optimisation the time goes elsewhere, and g++ 12 reports warnings from inside
+# precompiled headers. Other presets than release build without it, so that a missing #include is an error there.
+option(ORRERY_PRECOMPILE "Precompile headers of tests" OFF)
+function(orrery_precompile target)
+  set(few_sources 4)  # a target with fewer does not win back the time of the precompiled header itself
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(LENGTH sources count)
+  if(NOT ORRERY_PRECOMPILE OR count LESS few_sources)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE <gtest/gtest.h> <algorithm> <array> <functional> <map> <memory> <optional>
+                                              <set> <string> <utility> <vector> ${ARGN})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${target} PRIVATE -fpch-preprocess)  # for ccache
+  endif()
+endfunction()
+
 # orrery_test(name libraries…): one test executable from all sources in tests/unit/<name>.
 function(orrery_test name)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/unit/${name}/*.cpp)
@@ -71,6 +90,7 @@ function(orrery_test name)
     target_link_libraries(${name}_test PRIVATE orrery_options ${ARGN} GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     orrery_compile_quickly(${name}_test)
+    orrery_precompile(${name}_test)
     gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
   endif()
 endfunction()
