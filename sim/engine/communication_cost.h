@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/units.h"
@@ -47,20 +45,6 @@ class CommunicationCost {
                                                            std::span<const std::int64_t> devices) const = 0;
     /// Notes for the reader on how this Program's communication times were obtained; one line each.
     [[nodiscard]] virtual std::vector<std::string> notes(const program::Program&) const { return {}; }
-};
-
-/// Test double of the network: one duration for each (axis, kind), 0 if the table has none. No load on links or
-/// devices.
-class TableCommunication final : public CommunicationCost {
-  public:
-    using Table = std::map<std::pair<program::GroupAxis, program::CommKind>, Picoseconds>;
-    TableCommunication() = default;
-    explicit TableCommunication(Table durations) : durations_(std::move(durations)) {}
-    [[nodiscard]] std::vector<OperationCost> costs(program::GroupAxis axis, std::span<const Operation> operations,
-                                                   std::span<const std::int64_t> devices) const override;
-
-  private:
-    Table durations_;
 };
 
 }  // namespace orrery::sim

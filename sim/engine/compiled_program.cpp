@@ -149,17 +149,15 @@ void Compiler::add_body(const Body& body) {
     PerCounter<std::vector<CompiledInstruction>> by_stream(result_.counters.streams.size());
     counts_.assign(result_.counters.end.position(), 0);
     place_.clear();
-    HostWork issues{.block_passes = is_block_pass(body) ? 1 : 0};
+    HostStretch& host = compiled_body.host;
+    host.issues.block_passes = is_block_pass(body) ? 1 : 0;
     for (const program::InstructionIndex index : body.instructions.indices()) {
         const Instruction& instruction = body.instructions[index];
         const CounterIndex stream = result_.counters[instruction.stream];
-        const bool host_own = is_host_own(instruction.stream);
-        if (instruction.stream != Stream::host) ++issues.launches;  // host work is not launched
+        if (instruction.stream != Stream::host) ++host.issues.launches;  // host work is not launched
         CompiledInstruction compiled;
         compiled.index = index;
-        compiled.host_before = compiled_body.host_instructions;
-        compiled.issues = issues;
-        compiled.after_call_start = compiled_body.host_instructions == 0;
+        compiled.host_before = host;
         if (instruction.is_communication) {
             const program::Communication& communication = instruction.communication;
             compiled.endpoint = endpoint_of(communication.axis, communication.kind);
@@ -167,10 +165,7 @@ void Compiler::add_body(const Body& body) {
             compiled.counter = result_.counters.of_axis[communication.axis];
         }
         add_needs(body, instruction, compiled);
-        if (host_own) {
-            issues = {};
-            ++compiled_body.host_instructions;
-        }
+        if (is_host_own(instruction.stream)) host += {.own = 1, .issues = {}};
         place_.push_back(counts_[stream]);
         ++counts_[stream];
         if (compiled.counter >= 0) ++counts_[compiled.counter];
@@ -178,7 +173,6 @@ void Compiler::add_body(const Body& body) {
     }
     compiled_body.instructions = end_of(body.instructions).value();
     compiled_body.totals = counts_;
-    compiled_body.trailing_issues = issues;
     for (const std::vector<CompiledInstruction>& list : by_stream) {
         const InstructionPlace first = end_of(result_.instructions);
         result_.instructions.insert(result_.instructions.end(), list.begin(), list.end());
@@ -248,8 +242,7 @@ void Compiler::add_list(const program::RankClass& source, program::SegmentListId
         call.body = segments[segment].body;
         call.segment = segment;
         call.first_duration = list.instructions;
-        call.host_before = list.host_instructions;
-        call.issues_since_host = list.trailing_issues;
+        call.host_before = list.host;
         call.first_need = end_of(result_.needs);
         call.need_count = segments[segment].wait_count;
         for (std::int32_t w = 0; w < call.need_count; ++w) {
@@ -263,8 +256,7 @@ void Compiler::add_list(const program::RankClass& source, program::SegmentListId
         compiled.call_bases.insert(compiled.call_bases.end(), counts.begin(), counts.end());
         for (const CounterIndex counter : counts.indices()) counts[counter] += body.totals[counter];
         list.instructions += body.instructions;
-        list.host_instructions += body.host_instructions;
-        list.trailing_issues = (body.host_instructions > 0 ? HostWork() : list.trailing_issues) + body.trailing_issues;
+        list.host += body.host;
     }
     list_totals_.insert(list_totals_.end(), counts.begin(), counts.end());
     list.first_stream = end_of(compiled.stream_calls);
@@ -311,8 +303,7 @@ void Compiler::add_actions(program::ClassIndex rank_class, CompiledClass& compil
         const CompiledList& list = compiled.lists.at(action.segments);
         CompiledAction added;
         added.list = action.segments;
-        added.host_before = compiled.host_instructions;
-        added.issues_since_host = compiled.trailing_issues;
+        added.host_before = compiled.host;
         added.first_wait = action.first_wait;
         added.wait_count = action.wait_count;
         compiled.actions.push_back(added);
@@ -327,9 +318,7 @@ void Compiler::add_actions(program::ClassIndex rank_class, CompiledClass& compil
             if (totals[stream] > 0) compiled.stream_actions[stream].push_back(index);
         }
         compiled.instructions += list.instructions;
-        compiled.host_instructions += list.host_instructions;
-        compiled.trailing_issues =
-            (list.host_instructions > 0 ? HostWork() : compiled.trailing_issues) + list.trailing_issues;
+        compiled.host += list.host;
     }
     compiled.totals = std::move(counts);
 }

@@ -58,6 +58,19 @@ struct HostWork {
     }
     friend HostWork operator+(HostWork a, const HostWork& b) { return a += b; }
 };
+/// A stretch of what a rank's host does in issue order: how many instructions of its own, and what it issues after the
+/// last of these, or in all if there are none. The host's own instructions are those that the host thread executes or
+/// blocks in (program::runs_on_host). Instructions after one of these are issued only when it has completed.
+struct HostStretch {
+    std::int32_t own = 0;
+    HostWork issues;
+    HostStretch& operator+=(const HostStretch& next) {
+        issues = next.own > 0 ? next.issues : issues + next.issues;
+        own += next.own;
+        return *this;
+    }
+    friend HostStretch operator+(HostStretch a, const HostStretch& b) { return a += b; }
+};
 /// Host time of each launch and each pass over a block.
 struct HostTimes {
     std::int64_t launch_ps = 0;
@@ -71,18 +84,15 @@ struct HostTimes {
 using InstructionPlace = Index<struct InstructionPlaceTag>;  // in CompiledProgram::instructions
 using DurationPlace = Index<struct DurationPlaceTag>;        // in CompiledProgram::durations
 
-/// An instruction of a body. The host's own instructions are those that the host thread executes or blocks in
-/// (program::runs_on_host). Instructions after one of these are issued only when it has completed.
+/// An instruction of a body.
 struct CompiledInstruction {
     program::InstructionIndex index = 0;
     NeedIndex first_need = 0;  // needs[first, first + count)
     std::int32_t need_count = 0;
     OperationIndex operation = -1;     // of a communication
-    std::int32_t host_before = 0;      // number of the host's own instructions before it in the body
-    HostWork issues;                   // since the last of those, including its own launch
+    HostStretch host_before;           // in the body; includes its own launch
     std::optional<Endpoint> endpoint;  // of a communication
     CounterIndex counter = -1;         // incremented at its end in addition to its stream's counter; -1: none
-    bool after_call_start = true;      // host_before is 0: `issues` counts from the start of the call
 };
 
 /// The instructions of one body, grouped by stream.
@@ -91,8 +101,7 @@ struct CompiledBody {
     PerCounter<std::int32_t> count;
     PerCounter<std::int32_t> totals;  // increments of each counter by the body
     std::int32_t instructions = 0;
-    std::int32_t host_instructions = 0;  // the host's own
-    HostWork trailing_issues;            // after the last of the host's own instructions; all if there are none
+    HostStretch host;
 };
 
 using CallIndex = Index<struct CallTag>;  // in CompiledClass::calls
@@ -102,8 +111,7 @@ struct CompiledCall {
     program::BodyId body = 0;
     program::SegmentIndex segment = 0;
     std::int32_t first_duration = 0;  // durations[CompiledAction::first_duration + first + index in the body]
-    std::int32_t host_before = 0;     // number of the host's own instructions before this call
-    HostWork issues_since_host;       // since the last of those
+    HostStretch host_before;          // in the list
     NeedIndex first_need = 0;         // needs[first, first + count): the segment's waits, which hold its first
     std::int32_t need_count = 0;      //   instruction on each stream
 };
@@ -115,8 +123,7 @@ struct CompiledList {
     CallIndex first_call = 0;           // its calls are consecutive
     StreamCallsIndex first_stream = 0;  // stream_calls[first + stream]
     std::int32_t instructions = 0;
-    std::int32_t host_instructions = 0;  // the host's own
-    HostWork trailing_issues;            // after the last of the host's own instructions; all if there are none
+    HostStretch host;
 };
 
 using StreamCallIndex = Index<struct StreamCallTag>;  // in CompiledClass::call_order
@@ -145,8 +152,7 @@ struct CompiledWait {
 struct CompiledAction {
     program::SegmentListId list = 0;
     DurationPlace first_duration = 0;  // 0 if durations do not depend on the action
-    std::int32_t host_before = 0;      // number of the host's own instructions before this action in the step
-    HostWork issues_since_host;        // since the last of those, or since the start of the step
+    HostStretch host_before;           // in the step
     std::int32_t first_wait = 0;       // waits[first, first + count): they hold its first instruction on each stream
     std::int32_t wait_count = 0;
 };
@@ -163,10 +169,9 @@ struct CompiledClass {
     std::vector<std::int32_t> action_bases;
     PerCounter<std::vector<program::ActionIndex>> stream_actions;  // by stream: the actions that have work on it
     std::vector<CompiledWait> waits;
-    PerCounter<std::int32_t> totals;     // increments of each counter by one step
-    std::int64_t instructions = 0;       // of one step
-    std::int32_t host_instructions = 0;  // the host's own, of one step
-    HostWork trailing_issues;  // after the last of the host's own instructions of a step; all if there are none
+    PerCounter<std::int32_t> totals;  // increments of each counter by one step
+    std::int64_t instructions = 0;    // of one step
+    HostStretch host;                 // of one step
 
     [[nodiscard]] CounterView<const std::int32_t> call_base(CallIndex call) const {
         return {call_bases.data() + call.position() * totals.size()};

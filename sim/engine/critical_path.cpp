@@ -251,22 +251,16 @@ Walker::Release Walker::host_release(Location here) const {
     const RankSpans& rank = ranks_[here.record];
     const RankSpans::Place& place = place_of(here);
     if (host_.is_free()) return {};
-    const std::int32_t host_before =
-        place.action->host_before + place.call->host_before + place.instruction->host_before;
-    if (host_before == 0) {
+    const HostStretch before = place.action->host_before + place.call->host_before + place.instruction->host_before;
+    if (before.own == 0) {
         // The host has issued it without an instruction of its own in this step. If it has none in any step, it was
         // busy with launches. Otherwise, what held the host before this step is not known.
-        const bool launches_only = rank.rank_class->host_instructions == 0 && place.ordinal > 0;
+        const bool launches_only = rank.rank_class->host.own == 0 && place.ordinal > 0;
         return {launches_only ? PathCause::host : PathCause::earlier_step, -1, 0};
     }
-    const SpanIndex anchor = rank.of_host.at(static_cast<std::size_t>(host_before) - 1);
-    HostWork issues = place.instruction->issues;
-    if (place.instruction->after_call_start) {
-        issues += place.call->issues_since_host;
-        if (place.call->host_before == 0) issues += place.action->issues_since_host;
-    }
+    const SpanIndex anchor = rank.of_host.at(static_cast<std::size_t>(before.own) - 1);
     const std::int64_t end = rank.spans[anchor].end_ps;
-    if (end + host_.of(issues) != span_of(here).ready_ps) return {};
+    if (end + host_.of(before.issues) != span_of(here).ready_ps) return {};
     return {PathCause::host, anchor, end};
 }
 

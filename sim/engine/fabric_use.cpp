@@ -1,11 +1,8 @@
 #include "sim/engine/fabric_use.h"
 
 #include <algorithm>
-#include <numeric>
-#include <tuple>
 #include <utility>
 
-#include "core/error.h"
 #include "sim/network/fabric_loads.h"
 
 namespace orrery::sim {
@@ -17,10 +14,6 @@ using topologies::Cluster;
 /// A link with more than this share of its bandwidth loaded is oversubscribed; the excess over 1 allows for rounding.
 constexpr double kFull = 1.0 + 1e-6;
 
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
-
 }  // namespace
 
 /// Collects all loads in each state of the cluster, then keeps those on links that may be oversubscribed.
@@ -29,7 +22,7 @@ class FabricUse::Collector {
     Collector(const PlacedJobs& jobs, const IndexedVector<JobIndex, FabricRates>& rates) : jobs_(jobs), rates_(rates) {}
 
     void add_state(StateIndex state, const Cluster& cluster) {
-        links_.resize(at(cluster.link_count()));
+        links_.resize(static_cast<std::size_t>(cluster.link_count()));
         for (Link& link : links_) link.all_groups = 0;
         FabricLoads fabric(cluster);
         for (const JobIndex job : jobs_.indices()) {
@@ -50,12 +43,22 @@ class FabricUse::Collector {
             link.number = end;
             ++end;
         }
-        std::erase_if(found_, [&](const Found& one) { return links_[at(one.link)].number < 0; });
-        const auto by_group = [](const Found& one) { return std::tuple(one.user.job, one.user.axis, one.user.group); };
-        std::stable_sort(found_.begin(), found_.end(),
-                         [&](const Found& x, const Found& y) { return by_group(x) < by_group(y); });
-        list_by_group(use);
-        list_by_link(use, end);
+        std::vector<Load> loads;
+        for (auto& [link, load] : found_) {
+            load.link = link_of(link).number;
+            if (load.link >= 0) loads.push_back(load);
+        }
+        AnyGroup groups = 0;
+        for (const PlacedJob& job : jobs_) {
+            program::PerAxis<AnyGroup>& first = use.first_group_.emplace_back();
+            for (const program::GroupAxis axis : program::kAxes) {
+                first[axis] = groups;
+                groups = groups + job.groups().family(axis).end.value();
+            }
+        }
+        use.of_group_ = {groups.position(), loads,
+                         [&](const Load& load) { return use.first_group_[load.job][load.axis] + load.group.value(); }};
+        use.of_link_ = {end.position(), use.of_group_.all(), [](const Load& load) { return load.link; }};
     }
 
   private:
@@ -65,10 +68,8 @@ class FabricUse::Collector {
         bool may_be_over = false;
         SharedLink number = -1;
     };
-    struct Found {
-        topologies::LinkId link = 0;
-        User user;
-    };
+
+    Link& link_of(topologies::LinkId id) { return links_[static_cast<std::size_t>(id)]; }
 
     /// Lists the ways of each placement, each with the highest rate of its operations.
     void list_ways(const PerOperation<std::optional<FabricRate>>& rates) {
@@ -95,47 +96,15 @@ class FabricUse::Collector {
             const std::vector<FabricLoad> loads =
                 fabric.of(rate.way.algorithm, rate.way.kind, jobs_[job].devices_of(axis, group));
             for (const FabricLoad& load : loads) {
-                Link& state = links_[at(load.link)];
+                Link& state = link_of(load.link);
                 if (state.this_group == 0) touched_.push_back(load.link);
                 state.this_group = std::max(state.this_group, load.seconds_per_byte * rate.bytes_per_second);
-                found_.push_back({load.link, {job, axis, group, rate.way, load.seconds_per_byte}});
+                found_.push_back({load.link, {job, axis, group, -1, rate.way, load.seconds_per_byte}});
             }
         }
         for (const topologies::LinkId id : touched_) {
-            links_[at(id)].all_groups += std::exchange(links_[at(id)].this_group, 0);
+            link_of(id).all_groups += std::exchange(link_of(id).this_group, 0);
         }
-    }
-
-    void list_by_group(FabricUse& use) const {
-        use.first_load_.resize(jobs_.size());
-        std::size_t next = 0;
-        for (const JobIndex job : jobs_.indices()) {
-            for (const program::GroupAxis axis : program::kAxes) {
-                auto& first = use.first_load_[job][axis];
-                for (const GroupIndex group : jobs_[job].groups().family(axis).groups()) {
-                    first.push_back(static_cast<std::int32_t>(use.loads_.size()));
-                    for (; next < found_.size() && is_of(found_[next].user, job, axis, group); ++next) {
-                        const Found& one = found_[next];
-                        use.loads_.push_back({links_[at(one.link)].number, one.user.way, one.user.seconds_per_byte});
-                    }
-                }
-                first.push_back(static_cast<std::int32_t>(use.loads_.size()));
-            }
-        }
-        ORRERY_CHECK(next == found_.size(), "a load on a link belongs to no group");
-    }
-
-    static bool is_of(const User& user, JobIndex job, program::GroupAxis axis, GroupIndex group) {
-        return user.job == job && user.axis == axis && user.group == group;
-    }
-
-    void list_by_link(FabricUse& use, SharedLink end) const {
-        use.first_user_.assign(end.position() + 1, 0);
-        for (const Found& one : found_) ++use.first_user_[links_[at(one.link)].number + 1];
-        std::partial_sum(use.first_user_.begin(), use.first_user_.end(), use.first_user_.begin());
-        IndexedVector<SharedLink, std::int32_t> next = use.first_user_;
-        use.users_.resize(found_.size());
-        for (const Found& one : found_) use.users_[at(next[links_[at(one.link)].number]++)] = one.user;
     }
 
     const PlacedJobs& jobs_;
@@ -143,7 +112,7 @@ class FabricUse::Collector {
     IndexedVector<PlacementIndex, std::vector<FabricRate>> ways_;  // for the current job and state
     std::vector<Link> links_;                                      // by id
     std::vector<topologies::LinkId> touched_;
-    std::vector<Found> found_;
+    std::vector<std::pair<topologies::LinkId, Load>> found_;
 };
 
 FabricUse::FabricUse(const PlacedJobs& jobs, const IndexedVector<JobIndex, FabricRates>& rates,
@@ -154,16 +123,6 @@ FabricUse::FabricUse(const PlacedJobs& jobs, const IndexedVector<JobIndex, Fabri
         ++state;
     }
     collector.finish(*this);
-}
-
-std::span<const FabricUse::Load> FabricUse::loads(JobIndex job, program::GroupAxis axis, GroupIndex group) const {
-    if (loads_.empty()) return {};
-    const auto& first = first_load_[job][axis];
-    return {loads_.data() + first[group], loads_.data() + first[group + 1]};
-}
-
-std::span<const FabricUse::User> FabricUse::users(SharedLink link) const {
-    return {users_.data() + first_user_[link], users_.data() + first_user_[link + 1]};
 }
 
 }  // namespace orrery::sim

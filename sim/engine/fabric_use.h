@@ -42,17 +42,14 @@ using SharedLink = Index<struct SharedLinkTag>;  // among the links that may be 
 
 class FabricUse {
   public:
+    /// Load of a group on a link, if its operation goes this way.
     struct Load {
-        SharedLink link = 0;
-        FabricWay way;
-        double seconds_per_byte = 0;  // FabricLoad::seconds_per_byte
-    };
-    struct User {
         JobIndex job = 0;
         program::GroupAxis axis{};
         GroupIndex group = 0;
+        SharedLink link = 0;
         FabricWay way;
-        double seconds_per_byte = 0;
+        double seconds_per_byte = 0;  // FabricLoad::seconds_per_byte
     };
 
     /// No link may be oversubscribed.
@@ -60,17 +57,20 @@ class FabricUse {
     FabricUse(const PlacedJobs& jobs, const IndexedVector<JobIndex, FabricRates>& rates,
               std::span<const topologies::Cluster* const> states);
 
-    [[nodiscard]] std::size_t link_count() const { return first_user_.size() - 1; }
-    [[nodiscard]] IndexRange<SharedLink> links() const { return {0, SharedLink::of(link_count())}; }
-    [[nodiscard]] std::span<const Load> loads(JobIndex job, program::GroupAxis axis, GroupIndex group) const;
-    [[nodiscard]] std::span<const User> users(SharedLink link) const;
+    [[nodiscard]] std::size_t link_count() const { return of_link_.size(); }
+    [[nodiscard]] IndexRange<SharedLink> links() const { return of_link_.indices(); }
+    [[nodiscard]] std::span<const Load> loads(JobIndex job, program::GroupAxis axis, GroupIndex group) const {
+        if (of_group_.all().empty()) return {};
+        return of_group_[first_group_[job][axis] + group.value()];
+    }
+    [[nodiscard]] std::span<const Load> loads(SharedLink link) const { return of_link_[link]; }
 
   private:
+    using AnyGroup = Index<struct AnyGroupTag>;  // over all jobs and axes
     class Collector;
-    std::vector<Load> loads_;  // by job, axis, group
-    IndexedVector<JobIndex, program::PerAxis<IndexedVector<GroupIndex, std::int32_t>>> first_load_;
-    std::vector<User> users_;  // by link
-    IndexedVector<SharedLink, std::int32_t> first_user_{0};
+    IndexedVector<JobIndex, program::PerAxis<AnyGroup>> first_group_;
+    Buckets<AnyGroup, Load> of_group_;
+    Buckets<SharedLink, Load> of_link_;
 };
 
 }  // namespace orrery::sim

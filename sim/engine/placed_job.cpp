@@ -30,27 +30,15 @@ bool coordinates_suffice(const topologies::ClusterSpec& cluster) {
 /// equal rings for any assignment of ranks to devices.
 class PlacementHashes {
   public:
-    PlacementHashes(const RankGroups& groups, const std::vector<RankPlace>& places, const topologies::Cluster& cluster)
+    PlacementHashes(const std::vector<RankPlace>& places, const topologies::Cluster& cluster)
         : cluster_(cluster), places_(places), by_coordinates_(coordinates_suffice(cluster.spec())) {
         std::int32_t highest = 0;
         for (const RankPlace& place : places) {
             highest = std::max({highest, place.device, place.node, place.rail, place.scalable_unit, place.pod});
         }
         for (std::vector<Name>& names : names_) names.assign(at(highest) + 1, Name{});
-        for (const program::GroupAxis axis : program::kAxes) {
-            const GroupFamily& family = groups.family(axis);
-            hashes_[axis].reserve(family.end.position());
-            for (const GroupIndex group : family.groups()) hashes_[axis].push_back(hash_of(family, group));
-        }
     }
-    [[nodiscard]] std::uint64_t of(program::GroupAxis axis, GroupIndex group) const { return hashes_[axis][group]; }
-
-  private:
-    struct Name {
-        std::int64_t owner = -1;
-        std::uint32_t name = 0;
-    };
-    std::uint64_t hash_of(const GroupFamily& family, GroupIndex group) {
+    [[nodiscard]] std::uint64_t of(const GroupFamily& family, GroupIndex group) {
         ++stamp_;
         next_ = {};
         const std::span<const std::int32_t> members = family.members(group);
@@ -75,6 +63,12 @@ class PlacementHashes {
         }
         return hash;
     }
+
+  private:
+    struct Name {
+        std::int64_t owner = -1;
+        std::uint32_t name = 0;
+    };
     std::uint64_t renamed(std::size_t kind, std::int32_t number) {
         Name& name = names_[kind][at(number)];
         if (name.owner != stamp_) name = {stamp_, next_[kind]++};
@@ -89,7 +83,6 @@ class PlacementHashes {
     std::int64_t stamp_ = -1;
     std::vector<std::int32_t> ordered_;
     std::vector<std::int64_t> devices_;
-    program::PerAxis<IndexedVector<GroupIndex, std::uint64_t>> hashes_;
 };
 
 /// The index of the rank's device among the job's devices.
@@ -141,12 +134,13 @@ PlacedJob::PlacedJob(const program::Program& program, std::vector<RankPlace> pla
     ORRERY_CHECK(!states.empty(), "a job needs at least one state of the cluster");
     std::vector<PlacementHashes> hashes;
     hashes.reserve(states.size());
-    for (const topologies::Cluster* state : states) hashes.emplace_back(groups_, places_, *state);
+    for (const topologies::Cluster* state : states) hashes.emplace_back(places_, *state);
     DenseIds<PlacementIndex> ids;
     for (const program::GroupAxis axis : program::kAxes) {
-        for (const GroupIndex group : groups_.family(axis).groups()) {
+        const GroupFamily& family = groups_.family(axis);
+        for (const GroupIndex group : family.groups()) {
             std::uint64_t hash = 0;
-            for (const PlacementHashes& state : hashes) hash = mix64(hash ^ state.of(axis, group));
+            for (PlacementHashes& state : hashes) hash = mix64(hash ^ state.of(family, group));
             const PlacementIndex id = ids.id_of(hash);
             placement_of_[axis].push_back(id);
             if (id == placements_.next_index()) placements_.push_back({axis, devices_of(axis, group)});

@@ -17,22 +17,21 @@ Endpoint endpoint_of(GroupAxis axis, CommKind kind) {
 }
 
 RankGroups::RankGroups(const program::Program& program) : world_size_(program.mesh->world_size()) {
+    program::PerAxis<bool> used{};
     for (const program::Body& body : program.bodies) {
         for (const program::Instruction& instruction : body.instructions) {
-            if (instruction.is_communication) families_[instruction.communication.axis].used = true;
+            if (instruction.is_communication) used[instruction.communication.axis] = true;
         }
     }
     for (const GroupAxis axis : program::kAxes) {
-        GroupFamily& family = families_[axis];
-        family.axis = axis;
-        family.pairs = program::is_pair(axis);
-        if (!family.used) continue;
-        add_family(*program.mesh, family);
-        endpoints_.push_back(endpoint_on(axis, false));
+        families_[axis].axis = axis;
+        families_[axis].pairs = program::is_pair(axis);
+        if (used[axis]) add_family(*program.mesh, families_[axis]);
     }
-    const std::vector<Endpoint> firsts = endpoints_;
-    for (const Endpoint endpoint : firsts) {
-        if (sends(endpoint)) endpoints_.push_back(endpoint_on(axis_of(endpoint), true));
+    for (const bool receiver : {false, true}) {
+        for (const GroupAxis axis : program::kAxes) {
+            if (used[axis] && (!receiver || program::is_pair(axis))) endpoints_.push_back(endpoint_on(axis, receiver));
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,7 +17,6 @@ using GroupIndex = Index<struct GroupTag>;  // in a GroupFamily
 /// All groups of one axis, in ascending order of their lowest rank; pairs in ascending order of their sender.
 struct GroupFamily {
     program::GroupAxis axis{};
-    bool used = false;
     bool pairs = false;     // of a sender and a receiver; otherwise for collectives
     std::int64_t size = 0;  // of each group
     GroupIndex end = 0;
@@ -88,6 +88,34 @@ class DenseIds {
     }
     std::vector<Entry> table_;  // open addressing; its size is a power of two, at most half of it is used
     I next_ = 0;
+};
+
+/// Elements by bucket, flat; within a bucket in the order in which they were given.
+template <typename I, typename T>
+class Buckets {
+  public:
+    Buckets() = default;
+    /// Puts each element into the bucket of_element(element), one of the first `count`.
+    template <typename OfElement>
+    Buckets(std::size_t count, std::span<const T> elements, const OfElement& of_element)
+        : first_(count + 1), elements_(elements.size()) {
+        for (const T& element : elements) ++first_[of_element(element) + 1];
+        std::partial_sum(first_.begin(), first_.end(), first_.begin());
+        IndexedVector<I, std::int32_t> next = first_;
+        for (const T& element : elements) {
+            elements_[static_cast<std::size_t>(next[of_element(element)]++)] = element;
+        }
+    }
+    [[nodiscard]] std::size_t size() const { return first_.size() - 1; }
+    [[nodiscard]] IndexRange<I> indices() const { return {0, I::of(size())}; }
+    [[nodiscard]] std::span<const T> operator[](I bucket) const {
+        return {elements_.data() + first_[bucket], elements_.data() + first_[bucket + 1]};
+    }
+    [[nodiscard]] std::span<const T> all() const { return elements_; }
+
+  private:
+    IndexedVector<I, std::int32_t> first_{0};
+    std::vector<T> elements_;
 };
 
 }  // namespace orrery::sim

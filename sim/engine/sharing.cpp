@@ -6,24 +6,12 @@ namespace orrery::sim {
 
 namespace {
 
-/// Whether a member at this endpoint draws on that kind of resource.
+/// Whether a member at this endpoint draws on that kind of resource, if the operation does.
 constexpr bool draws(Endpoint endpoint, ResourceKind kind) {
-    switch (kind) {
-        case ResourceKind::cores:
-        case ResourceKind::memory:
-            return true;
-        case ResourceKind::port_out:
-        case ResourceKind::nic_out:
-            return !receives(endpoint);
-        case ResourceKind::port_in:
-        case ResourceKind::nic_in:
-            return !sends(endpoint);
-        case ResourceKind::copy_out:
-        case ResourceKind::copy_in:
-        case ResourceKind::compute_units:  // held instead
-            return false;
-    }
-    return false;
+    using enum ResourceKind;
+    if (kind == port_out || kind == nic_out) return !receives(endpoint);
+    if (kind == port_in || kind == nic_in) return !sends(endpoint);
+    return true;
 }
 
 /// The resource on which a rank's local instructions draw. `cores` is unlimited if the host does not run the

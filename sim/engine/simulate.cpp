@@ -21,33 +21,8 @@ namespace orrery::sim {
 
 namespace {
 
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
-
-/// Units of a resource that moving `bytes` in `duration` takes, at most kUnit.
-std::int64_t share_of(std::int64_t bytes, Picoseconds duration, double bytes_per_s) {
-    if (bytes <= 0 || duration.value() <= 0 || bytes_per_s <= 0) return 0;
-    const double share = static_cast<double>(bytes) / bytes_per_s / to_seconds(duration);
-    return static_cast<std::int64_t>(std::min(1.0, share) * static_cast<double>(kUnit));
-}
-
-double reached_bytes_per_s(const topologies::Figure& gb_per_s, const topologies::Figure& efficiency) {
-    return gb_per_s.value * kGigabyte * std::min(1.0, efficiency.value);
-}
-
-std::int64_t share_of_link(std::int64_t bytes, Picoseconds duration, const topologies::LinkProfile& link) {
-    return share_of(bytes, duration, reached_bytes_per_s(link.bandwidth_gb_per_s_per_direction, link.efficiency));
-}
-
-std::int64_t share_of_memory(const OperationCost& cost, const topologies::DeviceProfile& device) {
-    return share_of(cost.memory_bytes, cost.duration,
-                    reached_bytes_per_s(device.memory_bandwidth_gb_per_s, device.memory_efficiency));
-}
-
-std::int64_t share_of_compute_units(const OperationCost& cost, const topologies::DeviceProfile& device) {
-    if (device.compute_units <= 0 || cost.compute_units <= 0) return 0;
-    const double share = cost.compute_units / static_cast<double>(device.compute_units);
+/// The units of a share of a resource, which counts as 1 if it is larger.
+std::int64_t units_of(double share) {
     return static_cast<std::int64_t>(std::min(1.0, share) * static_cast<double>(kUnit));
 }
 
@@ -70,12 +45,22 @@ bool spans_nodes(const PlacedJob::Placement& placement, const topologies::Cluste
 
 OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topologies::ClusterSpec& cluster) {
     ORRERY_CHECK(cost.duration.value() >= 0, "a communication takes negative time");
-    const std::int64_t port = share_of_link(cost.port_bytes, cost.duration, cluster.intra_node);
-    const std::int64_t nic = share_of_link(cost.nic_bytes, cost.duration, cluster.nic);
-    OperationLoad load;
-    load.duration_ps = cost.duration.value();
-    load.units = {cores, port, port, nic, nic, 0, 0, 0, share_of_memory(cost, cluster.device)};
-    load.held_compute_units = share_of_compute_units(cost, cluster.device);
+    const topologies::DeviceProfile& device = cluster.device;
+    const auto moving = [&](std::int64_t bytes, const topologies::Figure& gb_per_s, const topologies::Figure& reached) {
+        const double bytes_per_s = gb_per_s.value * kGigabyte * std::min(1.0, reached.value);
+        if (bytes <= 0 || cost.duration.value() <= 0 || bytes_per_s <= 0) return std::int64_t{0};
+        return units_of(static_cast<double>(bytes) / bytes_per_s / to_seconds(cost.duration));
+    };
+    const auto moving_over = [&](std::int64_t bytes, const topologies::LinkProfile& link) {
+        return moving(bytes, link.bandwidth_gb_per_s_per_direction, link.efficiency);
+    };
+    const std::int64_t port = moving_over(cost.port_bytes, cluster.intra_node);
+    const std::int64_t nic = moving_over(cost.nic_bytes, cluster.nic);
+    const std::int64_t memory = moving(cost.memory_bytes, device.memory_bandwidth_gb_per_s, device.memory_efficiency);
+    OperationLoad load{.duration_ps = cost.duration.value(), .units = {cores, port, port, nic, nic, 0, 0, 0, memory}};
+    if (device.compute_units > 0 && cost.compute_units > 0) {
+        load.held_compute_units = units_of(cost.compute_units / static_cast<double>(device.compute_units));
+    }
     return load;
 }
 
@@ -93,8 +78,7 @@ void slow_down(OperationLoad& load, double rate, double wait_s) {
 /// Adds the share `rate` of the device, which the operation holds beyond its kernel's units (program::hidden_key).
 void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfile& device) {
     if (device.compute_units <= 0) return;
-    const double share = std::min(1.0, rate);
-    const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
+    const std::int64_t units = units_of(rate);
     if (units == 0) return;
     load.held_compute_units = std::min(load.held_compute_units + units, kUnit);
     load.held_by_rate = static_cast<double>(units) / static_cast<double>(load.held_compute_units);
@@ -197,50 +181,17 @@ program::RunRecord record_of(const Simulation& simulation, const SimulationInput
         }
         compute_ps += static_cast<Wide>(added.streams[program::Stream::compute].busy_ps) * added.multiplicity;
     }
-    const std::vector<std::int64_t>& ends = simulation.step_ends();
-    const std::int64_t period = ends[at(input.steps) - 1] - (input.steps > 1 ? ends[at(input.steps) - 2] : 0);
+    const std::int64_t period = simulation.step_end(input.steps - 1) - simulation.step_end(input.steps - 2);
     const Wide rank_ps = static_cast<Wide>(period) * program.world_size();
     const double busy_share = rank_ps > 0 ? static_cast<double>(compute_ps) / static_cast<double>(rank_ps) : 1.0;
     record.idle_fraction = std::max(0.0, 1.0 - busy_share);
     return record;
 }
 
-/// The times of the cluster's states.
+/// The states of the cluster after the first.
 struct Timetable {
-    std::vector<std::int64_t> changes_ps;  // beginnings of the second state, the third ...
-    std::int64_t disconnected_ps = -1;     // beginning of a state without a route between some members; -1: none
-    std::string reason;                    // message of the error for that state
-};
-
-/// Enters the cluster's states in turn, at events in the queue.
-class StateChanges {
-  public:
-    StateChanges(const Timetable& timetable, std::vector<Simulation>& jobs, EventQueue& queue, std::int32_t slot)
-        : timetable_(timetable), jobs_(jobs), queue_(queue), slot_(slot) {
-        schedule();
-    }
-    /// To be called when the event has been taken from the queue.
-    void enter(std::int64_t unfinished) {
-        if (unfinished == 0) return;
-        if (next_ == timetable_.changes_ps.size()) throw InputError(timetable_.reason);
-        ++next_;
-        for (Simulation& job : jobs_) job.enter_next_state();
-        schedule();
-    }
-
-  private:
-    void schedule() {
-        if (next_ < timetable_.changes_ps.size()) {
-            queue_.schedule(slot_, timetable_.changes_ps[next_]);
-        } else if (timetable_.disconnected_ps >= 0) {
-            queue_.schedule(slot_, timetable_.disconnected_ps);
-        }
-    }
-    const Timetable& timetable_;
-    std::vector<Simulation>& jobs_;
-    EventQueue& queue_;
-    std::int32_t slot_;
-    std::size_t next_ = 0;
+    std::vector<std::int64_t> changes_ps;  // their beginnings
+    std::string disconnection;             // if not empty, the last of them is without a route: the error's message
 };
 
 /// Runs all jobs to their ends.
@@ -255,28 +206,28 @@ void run(SharedWork& work, std::vector<Simulation>& jobs, const UnfinishedJobs& 
         slot_of_changes += job.own_slots();
     }
     EventQueue& queue = work.queue();
-    StateChanges changes(timetable, jobs, queue, slot_of_changes);
+    std::size_t changes = 0;  // so far
+    const auto schedule_change = [&] {
+        if (changes < timetable.changes_ps.size()) queue.schedule(slot_of_changes, timetable.changes_ps[changes]);
+    };
+    schedule_change();
     Simulation* const only = jobs.size() == 1 ? &jobs.front() : nullptr;
     while (work.settle_moment()) {
         const std::int32_t slot = queue.pop().slot;
         if (slot == slot_of_changes) {
-            if (work.tangents() != nullptr)
-                work.tangents()->set_now(work.tangents()->no_moment(), std::span<const Tangents::Term>());
-            changes.enter(unfinished.count);
+            if (work.tangents() != nullptr) work.tangents()->set_now(work.tangents()->no_moment(), {});
+            if (unfinished.count == 0) continue;
+            const bool is_last = ++changes == timetable.changes_ps.size();
+            if (is_last && !timetable.disconnection.empty()) throw InputError(timetable.disconnection);
+            for (Simulation& job : jobs) job.enter_next_state();
+            schedule_change();
             continue;
         }
-        const bool is_activity = slot < work.activity_count();
         Simulation* job = only;
         if (job == nullptr) {
-            job = &*std::find_if(jobs.begin(), jobs.end(), [&](const Simulation& one) {
-                return is_activity ? one.has_activity(slot) : one.has_own_slot(slot);
-            });
+            job = &*std::find_if(jobs.begin(), jobs.end(), [slot](const Simulation& one) { return one.has(slot); });
         }
-        if (is_activity) {
-            job->finish_activity(slot);
-        } else {
-            job->wake(slot);
-        }
+        slot < work.activity_count() ? job->finish_activity(slot) : job->wake(slot);
     }
     ORRERY_CHECK(work.standing_still() == 0, "a resource is shared by too many activities: some have rate 0");
     for (const Simulation& job : jobs) job.check_finished();
@@ -331,25 +282,27 @@ std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInpu
 
     std::int64_t all_done_ps = 0;  // when the last job finished its steps
     for (const JobIndex j : jobs.indices()) {
-        all_done_ps = std::max(all_done_ps, jobs[j].step_ends()[at(inputs[j].steps) - 1]);
+        all_done_ps = std::max(all_done_ps, jobs[j].step_end(inputs[j].steps - 1));
     }
     std::vector<program::RunRecord> records;
     for (const JobIndex j : jobs.indices()) {
         program::RunRecord& record = records.emplace_back(record_of(jobs[j], inputs[j], device));
         record.step_seconds = step_seconds(jobs[j].step_ends(), all_done_ps);
-        if (jobs.size() == 1 && timetable.changes_ps.empty()) record.step_seconds = {record.step_seconds.back()};
+        const bool is_constant = timetable.changes_ps.size() == (timetable.disconnection.empty() ? 0 : 1);
+        if (jobs.size() == 1 && is_constant) record.step_seconds = {record.step_seconds.back()};
         program::summarise_steps(record);
     }
     return records;
 }
 
-/// Places the jobs in all states before the first one without a route between members of a group. Sets the times of
-/// these states in the timetable. Throws InputError if the very first state has no route.
-PlacedJobs place_jobs(std::span<const Job> jobs, std::span<const ClusterState> states, Timetable& timetable) {
+/// Places the jobs in all states before the first one without a route between members of a group, to which it shortens
+/// `states`. Throws InputError if the very first state has no route.
+PlacedJobs place_jobs(std::span<const Job> jobs, std::span<const ClusterState>& states, Timetable& timetable) {
     std::vector<const topologies::Cluster*> clusters;
     PlacedJobs placed;
     for (const ClusterState& state : states) {
         clusters.push_back(state.cluster);
+        if (clusters.size() > 1) timetable.changes_ps.push_back(state.from.value());
         PlacedJobs here;
         try {
             for (const Job& job : jobs) {
@@ -358,14 +311,13 @@ PlacedJobs place_jobs(std::span<const Job> jobs, std::span<const ClusterState> s
             }
         } catch (const InputError& error) {
             if (clusters.size() == 1) throw;
-            timetable.disconnected_ps = state.from.value();
             std::ostringstream reason;
             reason << "from " << to_seconds(state.from) << " s on: " << error.what();
-            timetable.reason = reason.str();
+            timetable.disconnection = reason.str();
+            states = states.first(clusters.size() - 1);
             return placed;
         }
         placed = std::move(here);
-        if (clusters.size() > 1) timetable.changes_ps.push_back(state.from.value());
     }
     return placed;
 }
@@ -386,7 +338,6 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
                  "derivatives are available only for a job that runs alone");
     Timetable timetable;
     const PlacedJobs placed = place_jobs(jobs, states, timetable);
-    states = states.first(timetable.changes_ps.size() + 1);
     const topologies::ClusterSpec& spec = states.front().cluster->spec();
     IndexedVector<JobIndex, SimulationInput> inputs(jobs.size());
     IndexedVector<JobIndex, FabricRates> rates;
@@ -423,17 +374,11 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
     return records;
 }
 
-std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, const topologies::Cluster& cluster,
-                                                  const CommunicationCost& communication,
-                                                  const SimulateOptions& options) {
-    const ClusterState state{Picoseconds(0), &cluster, &communication};
-    return simulate_together(jobs, std::span(&state, 1), options);
-}
-
 program::RunRecord simulate(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
                             const CommunicationCost& communication, const SimulateOptions& options) {
     const Job job{.program = &program, .cost = &cost, .devices = {}};
-    return std::move(simulate_together(std::span(&job, 1), cluster, communication, options).front());
+    const ClusterState state{Picoseconds(0), &cluster, &communication};
+    return std::move(simulate_together(std::span(&job, 1), std::span(&state, 1), options).front());
 }
 
 program::RunRecord replay(const program::Program& program, const program::Durations& durations,

@@ -64,11 +64,6 @@ struct ClusterState {
 [[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
                                                                 std::span<const ClusterState> states,
                                                                 const SimulateOptions& options = {});
-/// The same on a cluster that does not change.
-[[nodiscard]] std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
-                                                                const topologies::Cluster& cluster,
-                                                                const CommunicationCost& communication,
-                                                                const SimulateOptions& options = {});
 
 /// Simulates one job with given durations instead of costs. Every rank is simulated, since each has its own durations.
 /// No resource is shared, since the durations already include contention. Host times are those of the plan. Throws

@@ -181,10 +181,7 @@ void Simulation::consider(SimulatedRank rank, CounterIndex stream) {
     }
     head.ready_ps = clock_.now();
     if (head.step == input_.steps - 1 && last_step_begin_ < 0) last_step_begin_ = clock_.now();
-    if (stream != kComputeCounter) {
-        head.compute_busy_at_ready =
-            state.compute_busy + (state.compute_since < 0 ? 0 : clock_.now() - state.compute_since);
-    }
+    if (stream != kComputeCounter) head.compute_busy_at_ready = compute_busy(state);
     if (!head.instruction->endpoint) {
         start_local(rank, stream);
     } else {
@@ -221,32 +218,21 @@ bool Simulation::waits_for_counter(RankState& rank, CounterIndex stream) {
     return false;
 }
 
-/// Whether the host is past the head: one of its own instructions after the head has already completed.
-bool Simulation::host_has_passed(const RankState& rank, const StreamState& head) const {
-    const std::int64_t host_before = head.step * rank.rank_class->host_instructions + head.action->host_before +
-                                     head.call->host_before + head.instruction->host_before;
-    return rank.host_done > host_before;
-}
-
 /// The host's work since its own instruction before the head, including the head's launch.
 HostWork Simulation::issues_of(const RankState& rank, const StreamState& head) const {
-    const CompiledClass& rank_class = *rank.rank_class;
-    HostWork issues = head.instruction->issues;
-    if (!head.instruction->after_call_start) return issues;
-    issues += head.call->issues_since_host;
-    if (head.call->host_before != 0) return issues;
-    issues += head.action->issues_since_host;
-    if (head.action->host_before == 0 && head.step > 0) {  // continues from the previous steps
-        const auto steps = static_cast<std::int32_t>(rank_class.host_instructions == 0 ? head.step : 1);
-        issues += {steps * rank_class.trailing_issues.launches, steps * rank_class.trailing_issues.block_passes};
-    }
-    return issues;
+    const HostStretch& step = rank.rank_class->host;
+    const HostStretch before = head.action->host_before + head.call->host_before + head.instruction->host_before;
+    if (before.own > 0 || head.step == 0) return before.issues;
+    const auto steps = static_cast<std::int32_t>(step.own == 0 ? head.step : 1);  // it continues from these
+    return before.issues + HostWork{steps * step.issues.launches, steps * step.issues.block_passes};
 }
 
 /// The time when the rank's host has issued the head or, if the head is the host's own, reaches it. Valid only when
 /// everything else for which the head waits has completed.
 std::int64_t Simulation::issue_time(const RankState& rank, const StreamState& head) const {
-    if (host_has_passed(rank, head)) return clock_.now();
+    const std::int64_t own_before = head.step * rank.rank_class->host.own + head.action->host_before.own +
+                                    head.call->host_before.own + head.instruction->host_before.own;
+    if (rank.host_done > own_before) return clock_.now();  // one of the host's own after the head has completed
     return rank.host_end_ps + input_.host.of(issues_of(rank, head));
 }
 
@@ -272,7 +258,6 @@ void Simulation::start_local(SimulatedRank rank, CounterIndex stream) {
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::running;
     head.begin_ps = clock_.now();
-    if (stream == kComputeCounter) state.compute_since = clock_.now();
     work_.start(local_activity(rank, stream), draws_of_local(rank, stream), duration_of(state, head));
     if (tangents_ != nullptr) tangents_->start(local_activity(rank, stream), terms_of(head), clock_.now());
 }
@@ -335,10 +320,7 @@ void Simulation::finish_activity(std::int32_t activity) {
         const auto rank = SimulatedRank::of((activity - first_activity_) / local_streams_);
         const auto stream = CounterIndex::of((activity - first_activity_) % local_streams_);
         RankState& state = ranks_[rank];
-        if (stream == kComputeCounter) {
-            state.compute_busy += clock_.now() - state.compute_since;
-            state.compute_since = -1;
-        }
+        if (stream == kComputeCounter) state.compute_busy += clock_.now() - state.streams[stream].begin_ps;
         if (host_own_[stream] != 0) {
             ++state.host_done;
             state.host_end_ps = clock_.now();
@@ -386,9 +368,7 @@ void Simulation::account(RankState& rank, CounterIndex stream) {
     program::StreamTime& time = rank.times[compiled_.counters.streams[stream]];
     time.busy_ps += busy;
     if (stream != kComputeCounter) {
-        const std::int64_t compute =
-            rank.compute_busy + (rank.compute_since < 0 ? 0 : clock_.now() - rank.compute_since);
-        time.exposed_ps += busy - (compute - head.compute_busy_at_ready);
+        time.exposed_ps += busy - (compute_busy(rank) - head.compute_busy_at_ready);
     }
     if (!input_.record_spans) return;
     rank.spans.push_back({action_of(rank, head), head.call->segment, head.instruction->index, head.ready_ps,

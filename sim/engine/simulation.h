@@ -63,12 +63,10 @@ class Simulation {
     [[nodiscard]] std::int32_t own_slots() const { return rank_count_ * stream_count_; }
     /// To be called after SharedWork::seal().
     void begin(std::int32_t first_own_slot);
-    /// Whether the activity or the slot is this job's.
-    [[nodiscard]] bool has_activity(std::int32_t activity) const {
-        return activity >= first_activity_ && activity < first_activity_ + activity_count_;
-    }
-    [[nodiscard]] bool has_own_slot(std::int32_t slot) const {
-        return slot >= first_own_slot_ && slot < first_own_slot_ + own_slots();
+    /// Whether the slot is that of one of the job's activities, or its own.
+    [[nodiscard]] bool has(std::int32_t slot) const {
+        return (slot >= first_activity_ && slot < first_activity_ + activity_count_) ||
+               (slot >= first_own_slot_ && slot < first_own_slot_ + own_slots());
     }
     /// To be called when the event of the activity or of the job's own slot has been taken from the queue.
     void finish_activity(std::int32_t activity);
@@ -80,6 +78,10 @@ class Simulation {
 
     /// The end of the last instruction of each step, over all ranks. May include steps beyond SimulationInput::steps.
     [[nodiscard]] const std::vector<std::int64_t>& step_ends() const { return step_ends_; }
+    /// 0 for step -1, before the first.
+    [[nodiscard]] std::int64_t step_end(std::int64_t step) const {
+        return step < 0 ? 0 : step_ends_[static_cast<std::size_t>(step)];
+    }
     /// Growth in ps of step SimulationInput::steps if a cell's work takes twice as long, to first order.
     [[nodiscard]] IndexedVector<CellIndex, double> step_derivatives() const;
     [[nodiscard]] const program::PerStream<program::StreamTime>& stream_times(SimulatedRank rank) const {
@@ -122,7 +124,6 @@ class Simulation {
         std::int64_t host_end_ps = 0;        // end of the last of these
         Tangents::Moment host_end;           // tangent of that end, if derivatives are computed
         std::int64_t compute_busy = 0;       // ps, completed instructions of the compute stream
-        std::int64_t compute_since = -1;     // begin of its running instruction; -1: idle
         program::PerStream<program::StreamTime> times{};
         std::vector<program::Span> spans;
     };
@@ -151,6 +152,11 @@ class Simulation {
     [[nodiscard]] static program::ActionIndex action_of(const RankState& rank, const StreamState& head) {
         return program::ActionIndex::of(head.action - rank.rank_class->actions.data());
     }
+    /// How long the rank's compute stream has been busy so far.
+    [[nodiscard]] std::int64_t compute_busy(const RankState& rank) const {
+        const StreamState& head = rank.streams[kComputeCounter];
+        return rank.compute_busy + (head.waiting == Waiting::running ? clock_.now() - head.begin_ps : 0);
+    }
     void enter_action(RankState& rank, CounterIndex stream);
     void enter_call(RankState& rank, CounterIndex stream);
     void advance(RankState& rank, CounterIndex stream);
@@ -158,7 +164,6 @@ class Simulation {
     void consider(SimulatedRank rank, CounterIndex stream);
     [[nodiscard]] bool waits_for_counter(RankState& rank, CounterIndex stream);
     [[nodiscard]] std::int64_t issue_time(const RankState& rank, const StreamState& head) const;
-    [[nodiscard]] bool host_has_passed(const RankState& rank, const StreamState& head) const;
     [[nodiscard]] HostWork issues_of(const RankState& rank, const StreamState& head) const;
     [[nodiscard]] const OperationLoad& load_of(const GroupState& group, PlacementIndex placement,
                                                StateIndex state) const {

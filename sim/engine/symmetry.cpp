@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <string>
 
 #include "core/error.h"
@@ -24,43 +23,55 @@ using FamilyIndex = Index<struct FamilyTag>;             // in SharedFamilies
 /// The resources of one kind, each of which several ranks may share.
 struct SharedFamily {
     IndexedVector<GlobalRank, SharedResource> of_rank;
-    IndexedVector<SharedResource, std::int32_t> first;  // ranks[first[i], first[i + 1]) use resource i
-    std::vector<GlobalRank> ranks;
+    Buckets<SharedResource, GlobalRank> ranks;
 };
 using SharedFamilies = IndexedVector<FamilyIndex, SharedFamily>;
 
 SharedFamily shared_family(const PlacedJobs& jobs, std::int32_t RankPlace::*where) {
     SharedFamily family;
+    std::vector<GlobalRank> ranks;
+    SharedResource end = 0;
     for (const PlacedJob& job : jobs) {
         for (const RankPlace& place : job.places()) {
             const auto resource = SharedResource::of(place.*where);
-            family.of_rank.push_back(resource);
-            if (resource.position() + 2 > family.first.size()) family.first.resize(resource.position() + 2);
-            ++family.first[resource + 1];
+            ranks.push_back(family.of_rank.add(resource));
+            end = std::max(end, resource + 1);
         }
     }
-    std::partial_sum(family.first.begin(), family.first.end(), family.first.begin());
-    IndexedVector<SharedResource, std::int32_t> next = family.first;
-    family.ranks.resize(family.of_rank.size());
-    for (const GlobalRank rank : family.of_rank.indices()) {
-        family.ranks[static_cast<std::size_t>(next[family.of_rank[rank]]++)] = rank;
-    }
+    family.ranks = {end.position(), ranks, [&](GlobalRank rank) { return family.of_rank[rank]; }};
     return family;
 }
 
-/// The kinds of resources that the cluster has, and whether several ranks share a NIC.
+/// The kinds of resources that the cluster has, and which of them several ranks share.
 struct ResourceLayout {
-    bool cores = false, ports = false, nics = false, shared_nics = false, copies = false, devices = false;
-    std::int64_t cores_per_node = 0;
-    explicit ResourceLayout(const topologies::ClusterSpec& cluster)
-        : cores(cluster.device.host_runs_compute && cluster.device.cores_per_node > 0),
-          ports(cluster.node_switches > 0),
-          nics(cluster.nics_per_node > 0 && cluster.nodes > 1),
-          shared_nics(nics && (cluster.nics_per_node < cluster.devices_per_node || cluster.ranks_may_share_devices() ||
-                               cluster.inside != topologies::NodeInside{})),
-          copies(!cluster.device.host_runs_compute),
-          devices(cluster.device.compute_units > 0 && cluster.device.collective_kernels.has_value()),
-          cores_per_node(cluster.device.cores_per_node) {}
+    struct Row {
+        ResourceKind kind{};
+        FamilyIndex family = -1;  // -1: each rank has its own
+        std::int64_t capacity = kUnit;
+    };
+    std::vector<Row> rows;
+    SharedFamilies families;
+
+    ResourceLayout(const PlacedJobs& jobs, const topologies::ClusterSpec& cluster) {
+        const topologies::DeviceProfile& device = cluster.device;
+        const auto add_both = [this](ResourceKind one, ResourceKind other, FamilyIndex family = -1) {
+            rows.insert(rows.end(), {{one, family, kUnit}, {other, family, kUnit}});
+        };
+        if (device.host_runs_compute && device.cores_per_node > 0) {
+            const FamilyIndex nodes = families.add(shared_family(jobs, &RankPlace::node));
+            rows.push_back({ResourceKind::cores, nodes, device.cores_per_node * kUnit});
+        }
+        if (!device.host_runs_compute) add_both(ResourceKind::copy_out, ResourceKind::copy_in);
+        if (device.compute_units > 0 && device.collective_kernels) {
+            add_both(ResourceKind::compute_units, ResourceKind::memory);
+        }
+        if (cluster.node_switches > 0) add_both(ResourceKind::port_out, ResourceKind::port_in);
+        if (cluster.nics_per_node == 0 || cluster.nodes < 2) return;
+        const bool shares_nics = cluster.nics_per_node < cluster.devices_per_node ||
+                                 cluster.ranks_may_share_devices() || cluster.inside != topologies::NodeInside{};
+        add_both(ResourceKind::nic_out, ResourceKind::nic_in,
+                 shares_nics ? families.add(shared_family(jobs, &RankPlace::nic)) : FamilyIndex(-1));
+    }
 };
 
 class Refinement {
@@ -176,7 +187,7 @@ void Refinement::hash_groups() {
     }
     hash_links();
     for (const FamilyIndex f : shared_.indices()) {
-        resource_hashes_[f].assign(shared_[f].first.size() - 1, mix64(f.position()));
+        resource_hashes_[f].assign(shared_[f].ranks.size(), mix64(f.position()));
         for (const GlobalRank rank : colours_.indices()) resource_hashes_[f][shared_[f].of_rank[rank]] += mixed(rank);
     }
 }
@@ -186,7 +197,7 @@ void Refinement::hash_links() {
     for (const SharedLink link : fabric_.links()) {
         std::uint64_t& hash = link_hashes_[link];
         hash = 0;
-        for (const FabricUse::User& user : fabric_.users(link)) {
+        for (const FabricUse::Load& user : fabric_.loads(link)) {
             hash += mix64(group_hash(user.job, user.axis, user.group) ^ load_hash(user.way, user.seconds_per_byte));
         }
     }
@@ -219,89 +230,70 @@ std::uint64_t Refinement::rank_hash(JobIndex job, std::int64_t rank) const {
     return hash;
 }
 
-/// Collects the resources of all jobs, one for each class of resources that behave alike.
-class ResourceBuilder {
+/// Reduces jobs one after the other, and collects the resources of all, one for each class of resources that behave
+/// alike.
+class QuotientBuilder {
   public:
-    ResourceBuilder(const SharedFamilies& shared, const Refinement& refinement)
-        : shared_(shared), refinement_(refinement) {}
+    QuotientBuilder(const PlacedJobs& jobs, const FabricUse& fabric, const ResourceLayout& layout,
+                    const Refinement& refinement)
+        : jobs_(jobs), fabric_(fabric), layout_(layout), refinement_(refinement) {}
 
-    struct LinkClass {
-        std::int32_t resource = -1;
-        SharedLink link = -1;  // representative of the class
-    };
-    [[nodiscard]] const LinkClass& class_of(SharedLink link) {
-        const LinkClassIndex id = link_ids_.id_of(refinement_.link_hash(link));
-        if (id == link_classes_.next_index()) link_classes_.push_back({add(kUnit), link});
-        return link_classes_[id];
-    }
-
-    /// A resource that one rank has to itself.
-    [[nodiscard]] Quotient::Attachment own() { return {add(kUnit), 1}; }
-    [[nodiscard]] Quotient::Attachment shared(GlobalRank rank, ResourceKind kind, FamilyIndex family,
-                                              std::int64_t capacity) {
-        const SharedFamily& users = shared_[family];
-        const SharedResource resource = users.of_rank[rank];
-        const std::uint64_t hash = refinement_.resource_hash(family, resource);
-        const SharedClassIndex id = ids_.id_of(mix64(hash + static_cast<std::uint64_t>(kind)));
-        if (id == resource_of_id_.next_index()) resource_of_id_.push_back(add(capacity));
-        const auto first = users.ranks.begin() + users.first[resource];
-        const auto last = users.ranks.begin() + users.first[resource + 1];
-        const Colour own = refinement_.colour(rank);
-        const auto weight =
-            std::count_if(first, last, [&](GlobalRank user) { return refinement_.colour(user) == own; });
-        return {resource_of_id_[id], weight};
+    Quotient build(JobIndex job) {
+        job_ = job;
+        result_ = {};
+        collect_ranks();
+        collect_groups();
+        collect_resources();
+        return std::move(result_);
     }
     [[nodiscard]] std::vector<std::int64_t> take_capacities() { return std::move(capacities_); }
 
   private:
     using LinkClassIndex = Index<struct LinkClassTag>;
     using SharedClassIndex = Index<struct SharedClassTag>;
-    [[nodiscard]] std::int32_t add(std::int64_t capacity) {
+    struct LinkClass {
+        std::int32_t resource = -1;
+        SharedLink link = -1;  // representative of the class
+    };
+    [[nodiscard]] const LinkClass& class_of(SharedLink link) {
+        const LinkClassIndex id = link_ids_.id_of(refinement_.link_hash(link));
+        if (id == link_classes_.next_index()) link_classes_.push_back({add_resource(kUnit), link});
+        return link_classes_[id];
+    }
+    [[nodiscard]] Quotient::Attachment attachment(GlobalRank rank, const ResourceLayout::Row& row) {
+        if (row.family < 0) return {add_resource(row.capacity), 1};
+        const SharedFamily& family = layout_.families[row.family];
+        const SharedResource resource = family.of_rank[rank];
+        const std::uint64_t hash = refinement_.resource_hash(row.family, resource);
+        const SharedClassIndex id = ids_.id_of(mix64(hash + static_cast<std::uint64_t>(row.kind)));
+        if (id == resource_of_id_.next_index()) resource_of_id_.push_back(add_resource(row.capacity));
+        const std::span<const GlobalRank> users = family.ranks[resource];
+        const Colour own = refinement_.colour(rank);
+        return {resource_of_id_[id], std::count_if(users.begin(), users.end(),
+                                                   [&](GlobalRank user) { return refinement_.colour(user) == own; })};
+    }
+    [[nodiscard]] std::int32_t add_resource(std::int64_t capacity) {
         capacities_.push_back(capacity);
         return static_cast<std::int32_t>(capacities_.size()) - 1;
     }
+    void collect_ranks();
+    void collect_groups();
+    void collect_resources();
+    void add_group(GroupAxis axis, GroupIndex group);
+    void add_links(GroupAxis axis, GroupIndex group);
+    void add_link(GroupAxis axis, GroupIndex group, const LinkClass& link);
 
-    const SharedFamilies& shared_;
+    const PlacedJobs& jobs_;
+    const FabricUse& fabric_;
+    const ResourceLayout& layout_;
     const Refinement& refinement_;
     DenseIds<SharedClassIndex> ids_;
     DenseIds<LinkClassIndex> link_ids_;
     IndexedVector<SharedClassIndex, std::int32_t> resource_of_id_;
     IndexedVector<LinkClassIndex, LinkClass> link_classes_;
     std::vector<std::int64_t> capacities_;
-};
-
-class QuotientBuilder {
-  public:
-    QuotientBuilder(const PlacedJob& placed, JobIndex job, const FabricUse& fabric, const ResourceLayout& layout,
-                    const Refinement& refinement, ResourceBuilder& resources)
-        : job_(job),
-          placed_(placed),
-          fabric_(fabric),
-          layout_(layout),
-          refinement_(refinement),
-          resources_(resources) {}
-
-    Quotient build() {
-        collect_ranks();
-        collect_groups();
-        collect_resources();
-        return std::move(result_);
-    }
-
-  private:
-    void collect_ranks();
-    void collect_groups();
-    void collect_resources();
-    void add_group(GroupAxis axis, GroupIndex group);
-    void add_links(GroupAxis axis, GroupIndex group);
-    void add_link(GroupAxis axis, GroupIndex group, const ResourceBuilder::LinkClass& link);
-
-    JobIndex job_;
-    const PlacedJob& placed_;
-    const FabricUse& fabric_;
-    const ResourceLayout& layout_;
-    const Refinement& refinement_;
-    ResourceBuilder& resources_;
+    // For the job being reduced.
+    JobIndex job_ = 0;
     IndexedVector<SimulatedRank, std::int64_t> seen_;  // stamp_ of the last group that listed the rank
     std::int64_t stamp_ = 0;
     Quotient result_;
@@ -309,7 +301,7 @@ class QuotientBuilder {
 
 void QuotientBuilder::collect_ranks() {
     const Colour first = refinement_.colour(refinement_.number(job_, 0));  // lower colours belong to earlier jobs
-    const std::int64_t world_size = placed_.groups().world_size();
+    const std::int64_t world_size = jobs_[job_].groups().world_size();
     result_.colour_of.reserve(static_cast<std::size_t>(world_size));
     for (std::int64_t rank = 0; rank < world_size; ++rank) {
         const auto colour = SimulatedRank::of(refinement_.colour(refinement_.number(job_, rank)) - first);
@@ -328,9 +320,9 @@ void QuotientBuilder::collect_groups() {
     result_.group_at.resize(result_.ranks.size());
     for (const SimulatedRank rank : result_.ranks.indices()) {
         result_.group_at[rank].fill(-1);
-        for (const Endpoint endpoint : placed_.groups().endpoints()) {
+        for (const Endpoint endpoint : jobs_[job_].groups().endpoints()) {
             const GroupAxis axis = axis_of(endpoint);
-            const GroupIndex group = placed_.groups().group(endpoint, result_.ranks[rank]);
+            const GroupIndex group = jobs_[job_].groups().group(endpoint, result_.ranks[rank]);
             if (group < 0) continue;
             const std::uint64_t hash = refinement_.group_hash(job_, axis, group);
             const SimulatedGroup id = ids.id_of(mix64(hash + static_cast<std::uint64_t>(axis)));
@@ -341,11 +333,11 @@ void QuotientBuilder::collect_groups() {
 }
 
 void QuotientBuilder::add_group(GroupAxis axis, GroupIndex group) {
-    const GroupFamily& family = placed_.groups().family(axis);
+    const GroupFamily& family = jobs_[job_].groups().family(axis);
     Quotient::Group added;
     added.axis = axis;
     added.first_member = static_cast<std::int32_t>(result_.members.size());
-    added.placement = placed_.placement_of(axis, group);
+    added.placement = jobs_[job_].placement_of(axis, group);
     ++stamp_;
     bool receiver = false;
     for (const std::int32_t rank : family.members(group)) {
@@ -369,7 +361,7 @@ void QuotientBuilder::add_group(GroupAxis axis, GroupIndex group) {
 void QuotientBuilder::add_links(GroupAxis axis, GroupIndex group) {
     std::vector<std::int32_t> listed;  // resources
     for (const FabricUse::Load& load : fabric_.loads(job_, axis, group)) {
-        const ResourceBuilder::LinkClass& link = resources_.class_of(load.link);
+        const LinkClass& link = class_of(load.link);
         if (std::find(listed.begin(), listed.end(), link.resource) != listed.end()) continue;
         listed.push_back(link.resource);
         add_link(axis, group, link);
@@ -377,10 +369,10 @@ void QuotientBuilder::add_links(GroupAxis axis, GroupIndex group) {
 }
 
 /// Adds the loads of all groups of this kind on the link that represents the class.
-void QuotientBuilder::add_link(GroupAxis axis, GroupIndex group, const ResourceBuilder::LinkClass& link) {
+void QuotientBuilder::add_link(GroupAxis axis, GroupIndex group, const LinkClass& link) {
     const std::uint64_t wanted = refinement_.group_hash(job_, axis, group);
     const std::size_t first = result_.links.size();
-    for (const FabricUse::User& user : fabric_.users(link.link)) {
+    for (const FabricUse::Load& user : fabric_.loads(link.link)) {
         if (user.job != job_ || user.axis != axis) continue;
         if (refinement_.group_hash(job_, axis, user.group) != wanted) continue;
         const auto known =
@@ -401,30 +393,8 @@ void QuotientBuilder::collect_resources() {
     for (const SimulatedRank rank : result_.ranks.indices()) {
         PerResourceKind<Quotient::Attachment>& attachments = result_.attachments[rank];
         const GlobalRank number = refinement_.number(job_, result_.ranks[rank]);
-        FamilyIndex family = 0;
-        if (layout_.cores) {
-            attachments[ResourceKind::cores] =
-                resources_.shared(number, ResourceKind::cores, family, layout_.cores_per_node * kUnit);
-            ++family;
-        }
-        if (layout_.copies) {
-            attachments[ResourceKind::copy_out] = resources_.own();
-            attachments[ResourceKind::copy_in] = resources_.own();
-        }
-        if (layout_.devices) {
-            attachments[ResourceKind::compute_units] = resources_.own();
-            attachments[ResourceKind::memory] = resources_.own();
-        }
-        if (layout_.ports) {
-            attachments[ResourceKind::port_out] = resources_.own();
-            attachments[ResourceKind::port_in] = resources_.own();
-        }
-        for (const ResourceKind kind : {ResourceKind::nic_out, ResourceKind::nic_in}) {
-            if (layout_.shared_nics) {
-                attachments[kind] = resources_.shared(number, kind, family, kUnit);
-            } else if (layout_.nics) {
-                attachments[kind] = resources_.own();
-            }
+        for (const ResourceLayout::Row& row : layout_.rows) {
+            attachments[row.kind] = attachment(number, row);
         }
     }
 }
@@ -433,32 +403,18 @@ void QuotientBuilder::collect_resources() {
 
 Quotients make_quotients(const PlacedJobs& jobs, const FabricUse& fabric, const topologies::ClusterSpec& cluster,
                          bool full) {
-    const ResourceLayout layout(cluster);
-    SharedFamilies shared;
-    if (layout.cores) shared.push_back(shared_family(jobs, &RankPlace::node));
-    if (layout.shared_nics) shared.push_back(shared_family(jobs, &RankPlace::nic));
-
-    Refinement refinement(jobs, fabric, shared);
+    const ResourceLayout layout(jobs, cluster);
+    Refinement refinement(jobs, fabric, layout.families);
     if (full) {
         refinement.separate();
     } else {
         refinement.run();
     }
     Quotients result;
-    ResourceBuilder resources(shared, refinement);
-    for (const JobIndex job : jobs.indices()) {
-        result.jobs.push_back(QuotientBuilder(jobs[job], job, fabric, layout, refinement, resources).build());
-    }
-    result.capacity_units = resources.take_capacities();
+    QuotientBuilder builder(jobs, fabric, layout, refinement);
+    for (const JobIndex job : jobs.indices()) result.jobs.push_back(builder.build(job));
+    result.capacity_units = builder.take_capacities();
     return result;
-}
-
-Quotients make_quotients(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
-    const topologies::Cluster built(cluster);
-    const topologies::Cluster* const state = &built;
-    PlacedJobs jobs;
-    jobs.emplace_back(program, place_ranks(program.plan->parallelism, built), std::span(&state, 1));
-    return make_quotients(jobs, FabricUse(), cluster, full);
 }
 
 }  // namespace orrery::sim

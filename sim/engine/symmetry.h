@@ -90,8 +90,5 @@ struct Quotients {
 /// `full`: all ranks and groups are simulated.
 [[nodiscard]] Quotients make_quotients(const PlacedJobs& jobs, const FabricUse& fabric,
                                        const topologies::ClusterSpec& cluster, bool full);
-/// For a job that runs alone, on a fabric without links that may be oversubscribed.
-[[nodiscard]] Quotients make_quotients(const program::Program& program, const topologies::ClusterSpec& cluster,
-                                       bool full);
 
 }  // namespace orrery::sim

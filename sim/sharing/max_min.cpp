@@ -73,8 +73,13 @@ void MaxMin::take_level(Activity& activity, std::int64_t level) {
 const std::vector<std::int32_t>& MaxMin::settle() {
     changed_.clear();
     for (const std::int32_t resource : dirty_) {
-        const Resource& state = resources_[at(resource)];
-        if (state.in_problem || state.has_slack() || try_alone(resource)) continue;
+        Resource& state = resources_[at(resource)];
+        if (state.in_problem || state.has_slack()) continue;
+        if (state.skips_alone > 0) {
+            --state.skips_alone;
+        } else if (try_alone(resource)) {
+            continue;
+        }
         add_to_problem(resource);
     }
     for (const std::int32_t resource : dirty_) resources_[at(resource)].dirty = false;
@@ -83,14 +88,9 @@ const std::vector<std::int32_t>& MaxMin::settle() {
     return changed_;
 }
 
-/// Calls solve_alone(), with exponential backoff if it fails repeatedly.
+/// Calls solve_alone(), which settle() then skips for a while if it fails, twice as long after each failure.
 bool MaxMin::try_alone(std::int32_t index) {
-    constexpr int kMostSkips = 63;
     Resource& resource = resources_[at(index)];
-    if (resource.skips_alone > 0) {
-        --resource.skips_alone;
-        return false;
-    }
     const bool solved = solve_alone(index);
     resource.most_skips = solved ? 0 : static_cast<std::uint8_t>(std::min(2 * resource.most_skips + 1, kMostSkips));
     resource.skips_alone = resource.most_skips;
@@ -138,7 +138,10 @@ bool MaxMin::gather_alone(std::int32_t index) {
     Resource& resource = resources_[at(index)];
     return while_users(index, [&](const User& user) {
         Activity& activity = activities_[at(user.activity)];
-        if (activity.cap == kUnlimited) return false;  // such an activity usually fills several resources
+        if (activity.cap == kUnlimited) {  // such an activity usually fills several resources
+            resource.most_skips = kMostSkips;
+            return false;
+        }
         std::int64_t units = 0;
         for (const Draw& draw : list(activity.draws)) {
             if (draw.resource == index) {
@@ -237,10 +240,9 @@ void MaxMin::await_next_stop(std::int32_t index) {
     if (stop < cap_stop(kUnlimited)) coming_.push({stop, index});
 }
 
-/// Adds the activity to the problem, rising.
+/// Adds an activity, which is not in the problem yet, rising.
 void MaxMin::gather(std::int32_t index) {
     Activity& activity = activities_[at(index)];
-    if (activity.in_problem) return;
     activity.in_problem = true;
     activity.passed = false;
     activity.next = kRising;
@@ -297,12 +299,12 @@ void MaxMin::sweep_level(std::int64_t level) {
     while (lowest_resource() == stop_at(level)) full_.push_back(filling_.pop());
     for (const std::int32_t resource : full_) {
         resources_[at(resource)].level = level;
-        each_user(resource, [&](const User& user) {
+        for (const User& user : users_[at(resource)]) {  // outdated ones were removed when the resource was gathered
             const Activity& activity = activities_[at(user.activity)];
             if (activity.in_problem && activity.next == kRising && draws_now(user, resource)) {
                 stop_rising(user.activity, level);
             }
-        });
+        }
     }
     while (true) {
         if (!joining_.empty()) {

@@ -63,7 +63,8 @@ class MaxMin {
     /// A list of draws that add_draws() has stored.
     struct Draws {
         std::int32_t first = 0, last = 0;
-        bool operator==(const Draws&) const = default;
+        /// Without a branch between the two comparisons.
+        bool operator==(const Draws& other) const { return ((first ^ other.first) | (last ^ other.last)) == 0; }
     };
 
     /// Adds a resource and returns its index, counted from 0. capacity >= 0; 0: its activities stand still.
@@ -168,7 +169,7 @@ class MaxMin {
     struct alignas(64) Resource {  // two cache lines, of which the sweep needs only the first
         std::int64_t level = kUnlimited;
         bool dirty = false;
-        std::uint8_t skips_alone = 0;  // the number of next calls for which try_alone() skips solve_alone()
+        std::uint8_t skips_alone = 0;  // how often settle() skips try_alone() from now on
         std::uint8_t most_skips = 0;   // the value of skips_alone after the last attempt
         // In the current problem:
         bool in_problem = false;
@@ -185,7 +186,9 @@ class MaxMin {
     };
     static constexpr std::int64_t kRising = -1;
     static constexpr Draws kSeveral{-1, -1};
-    static constexpr std::ptrdiff_t kAhead = 4;  // prefetch distance in users
+    static constexpr int kMostSkips = 63;
+    static constexpr std::ptrdiff_t kAhead = 4;   // prefetch distance in users
+    static constexpr std::ptrdiff_t kShort = 16;  // a list of users for which prefetching does not pay
     static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
     // Stops of the sweep: at equal levels, caps come before resources and bounds.
     static std::uint64_t cap_stop(std::int64_t level) { return 2 * static_cast<std::uint64_t>(level); }
@@ -197,9 +200,10 @@ class MaxMin {
         std::vector<User>& users = users_[at(resource)];
         User* user = users.data();  // visit() adds no users
         User* end = user + users.size();
+        const User* const last_ahead = end - user > kShort ? end - kAhead : user;
         bool goes_on = true;
         while (goes_on && user != end) {
-            if (end - user > kAhead) __builtin_prefetch(&activities_[at(user[kAhead].activity)]);
+            if (user < last_ahead) __builtin_prefetch(&activities_[at(user[kAhead].activity)]);
             if (activities_[at(user->activity)].generation != user->generation) {
                 *user = *--end;
                 continue;
@@ -207,7 +211,8 @@ class MaxMin {
             goes_on = visit(*user);
             ++user;
         }
-        users.resize(static_cast<std::size_t>(end - users.data()));
+        const auto kept = static_cast<std::size_t>(end - users.data());
+        if (kept < users.size()) users.resize(kept);
         return goes_on;
     }
     template <typename Visit>

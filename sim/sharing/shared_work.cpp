@@ -166,7 +166,8 @@ void SharedWork::set_rate(std::int32_t activity) {
     if (changed.rate == rate) return;
     if (tangents_ != nullptr) tangents_->work_off(activity, run_of(activity));
     work_off(changed);
-    standing_still_ += (rate == 0 ? 1 : 0) - (changed.rate == 0 ? 1 : 0);
+    if (rate == 0) ++standing_still_;
+    if (changed.rate == 0) --standing_still_;
     changed.rate = rate;
     schedule_end(activity);
 }

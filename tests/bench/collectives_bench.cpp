@@ -9,7 +9,7 @@
 
 #include "core/random.h"
 #include "sim/network/algorithms/link_loads.h"
-#include "sim/network/algorithms/schedule.h"
+#include "tests/unit/network/schedules/schedule.h"
 
 namespace orrery {
 namespace {

@@ -79,7 +79,12 @@ BENCHMARK(lowering)->Unit(benchmark::kMillisecond);
 void symmetry(benchmark::State& state) {
     const Fixture& fixture = Fixture::get();
     for (auto _ : state) {
-        const sim::Quotient quotient = sim::make_quotients(fixture.program, fixture.plan.cluster, false).jobs.front();
+        const topologies::Cluster cluster(fixture.plan.cluster);
+        const topologies::Cluster* const states[] = {&cluster};
+        sim::PlacedJobs jobs;
+        jobs.emplace_back(fixture.program, sim::place_ranks(fixture.plan.parallelism, cluster), states);
+        const sim::Quotient quotient =
+            sim::make_quotients(jobs, sim::FabricUse(), fixture.plan.cluster, false).jobs.front();
         state.counters["classes"] = static_cast<double>(quotient.ranks.size());
     }
 }

@@ -1,5 +1,5 @@
 // Collective algorithms, under their names in the literature and in the libraries. Each has one row in kTable with its
-// names, the collectives and groups it supports, its transfers, its link loads and its use in NCCL.
+// names, the collectives and groups it supports, its link loads and its use in NCCL.
 #pragma once
 
 #include <cstdint>
@@ -40,39 +40,26 @@ using Stages = std::vector<Stage>;
 struct Task;
 class LoadBuilder;
 
-// Transfers of each algorithm, round by round (stages.h).
-[[nodiscard]] Stages ring_stages(const Task& task);
-[[nodiscard]] Stages neighbor_exchange_stages(const Task& task);
-[[nodiscard]] Stages chain_stages(const Task& task);
-[[nodiscard]] Stages binary_tree_stages(const Task& task);
+// Transfers, round by round (stages.h).
 [[nodiscard]] Stages binomial_tree_stages(const Task& task);
 [[nodiscard]] Stages knomial_tree_stages(const Task& task);
-[[nodiscard]] Stages double_binary_tree_stages(const Task& task);
 [[nodiscard]] Stages halving_doubling_stages(const Task& task);
 [[nodiscard]] Stages recursive_doubling_stages(const Task& task);
-[[nodiscard]] Stages bruck_stages(const Task& task);
 [[nodiscard]] Stages bcube_stages(const Task& task);
-[[nodiscard]] Stages direct_stages(const Task& task);
-[[nodiscard]] Stages pairwise_stages(const Task& task);
-[[nodiscard]] Stages hierarchical_stages(const Task& task);
-[[nodiscard]] Stages nvls_stages(const Task& task);
-[[nodiscard]] Stages pat_stages(const Task& task);
-[[nodiscard]] Stages collnet_stages(const Task& task);
 
 // Link loads in closed form, for algorithms with too many transfers to list (link_loads_phases.cpp).
-using AddLoads = void (*)(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_ring(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_neighbor_exchange(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_chain(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_binary_tree(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_double_tree(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_bruck(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_direct(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_pairwise(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_hierarchical(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_nvls(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_pat(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
-void add_collnet(LoadBuilder& loads, program::CommKind kind, std::int64_t chunks);
+void add_ring(LoadBuilder& loads);
+void add_neighbor_exchange(LoadBuilder& loads);
+void add_chain(LoadBuilder& loads);
+void add_binary_tree(LoadBuilder& loads);
+void add_double_tree(LoadBuilder& loads);
+void add_bruck(LoadBuilder& loads);
+void add_direct(LoadBuilder& loads);
+void add_pairwise(LoadBuilder& loads);
+void add_hierarchical(LoadBuilder& loads);
+void add_nvls(LoadBuilder& loads);
+void add_pat(LoadBuilder& loads);
+void add_collnet(LoadBuilder& loads);
 
 /// A bit for each CommKind.
 using Kinds = std::uint32_t;
@@ -115,8 +102,9 @@ struct Row {
     Algorithm algorithm{};
     std::string_view name;
     Kinds kinds = 0;
+    // How its link loads are known: one of these.
     Stages (*stages)(const Task&) = nullptr;
-    AddLoads add_loads = nullptr;  // nullptr: the transfers are few enough to be listed round by round
+    void (*add_loads)(LoadBuilder&) = nullptr;
     Manner manner = {};
     OfNccl nccl = {};
 };
@@ -149,30 +137,30 @@ constexpr OfNccl called(std::string_view name, OfNccl nccl) {
 
 // clang-format off
 inline constexpr Row kTable[] = {
-    {ring, "ring", kRings, ring_stages, add_ring, {}, {"ring", 0, kRings | kRooted}},
-    {neighbor_exchange, "neighbor_exchange", kinds(all_gather), neighbor_exchange_stages, add_neighbor_exchange,
+    {ring, "ring", kRings, nullptr, add_ring, {}, {"ring", 0, kRings | kRooted}},
+    {neighbor_exchange, "neighbor_exchange", kinds(all_gather), nullptr, add_neighbor_exchange,
      {.even_ranks = true}},
-    {chain, "chain", kRooted, chain_stages, add_chain, {.chunks = true}},
-    {binary_tree, "binary_tree", kRooted, binary_tree_stages, add_binary_tree, {.chunks = true}},
+    {chain, "chain", kRooted, nullptr, add_chain, {.chunks = true}},
+    {binary_tree, "binary_tree", kRooted, nullptr, add_binary_tree, {.chunks = true}},
     {binomial_tree, "binomial_tree", kBinomial, binomial_tree_stages},
     {knomial_tree, "knomial_tree", kRooted, knomial_tree_stages},
-    {double_binary_tree, "double_binary_tree", kRooted | kinds(all_reduce), double_binary_tree_stages, add_double_tree,
+    {double_binary_tree, "double_binary_tree", kRooted | kinds(all_reduce), nullptr, add_double_tree,
      {.streamed = true, .chunks = true}, {"tree", 1, kinds(all_reduce), "a tree runs an all-reduce only"}},
     {halving_doubling, "halving_doubling", kRings | kRooted, halving_doubling_stages},
     {recursive_doubling, "recursive_doubling", kinds(all_reduce), recursive_doubling_stages},
-    {bruck, "bruck", kinds(all_gather, all_to_all), bruck_stages, add_bruck},
+    {bruck, "bruck", kinds(all_gather, all_to_all), nullptr, add_bruck},
     {bcube, "bcube", kinds(all_reduce), bcube_stages},
-    {direct, "direct", kEvery, direct_stages, add_direct},
-    {pairwise, "pairwise", kinds(reduce_scatter, all_to_all), pairwise_stages, add_pairwise},
-    {hierarchical, "hierarchical", kRings, hierarchical_stages, add_hierarchical, {.equal_nodes = true}},
-    {nvls, "nvls", kinds(all_reduce), nvls_stages, add_nvls,
+    {direct, "direct", kEvery, nullptr, add_direct},
+    {pairwise, "pairwise", kinds(reduce_scatter, all_to_all), nullptr, add_pairwise},
+    {hierarchical, "hierarchical", kRings, nullptr, add_hierarchical, {.equal_nodes = true}},
+    {nvls, "nvls", kinds(all_reduce), nullptr, add_nvls,
      on_one_node(kInNodeSwitches, kinds(all_gather, reduce_scatter)), kNvls},
-    {nvls_tree, "nvls_tree", kinds(all_reduce), nvls_stages, add_nvls,
+    {nvls_tree, "nvls_tree", kinds(all_reduce), nullptr, add_nvls,
      between_nodes(kInNodeSwitches), called("nvls_tree", kNvls)},
-    {pat, "pat", kinds(all_gather, reduce_scatter), pat_stages, add_pat, {.chunks = true},
+    {pat, "pat", kinds(all_gather, reduce_scatter), nullptr, add_pat, {.chunks = true},
      {"pat", -1, kinds(all_gather, reduce_scatter), "PAT runs an all-gather or a reduce-scatter only",
       "PAT runs in Simple only"}},
-    {collnet, "collnet", kinds(all_reduce), collnet_stages, add_collnet,
+    {collnet, "collnet", kinds(all_reduce), nullptr, add_collnet,
      {.equal_nodes = true, .several_nodes = true, .streamed = true, .chunks = true,
       .in_switches = InSwitches::of_network}},
 };

@@ -56,4 +56,19 @@ std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster, std
     return devices;
 }
 
+std::vector<std::int64_t> ring_entries(const Group& group, std::int64_t channel) {
+    std::vector<std::int64_t> entries;
+    std::int64_t last_rail = -1;
+    for (std::int64_t node = 0; node < group.nodes(); ++node) {
+        const std::int64_t first = group.first_of(node);
+        const std::int64_t m = group.members_of(node);
+        std::int64_t entry = 0;
+        while (entry < m && (node == 0 || group.rail_of(first + entry) != last_rail)) ++entry;
+        if (entry == m) entry = channel % m;
+        entries.push_back(entry);
+        last_rail = group.rail_of(first + (entry - ring_direction(node) + m) % m);
+    }
+    return entries;
+}
+
 }  // namespace orrery::sim::algorithms

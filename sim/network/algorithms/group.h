@@ -41,4 +41,16 @@ class Group {
 [[nodiscard]] std::vector<std::int64_t> visiting_order(const topologies::Cluster& cluster,
                                                        std::vector<std::int64_t> devices);
 
+/// A ring visits members upward in even nodes and downward in odd ones, so that it leaves one rail further than it
+/// enters. Together the rings, one for each member of the node with the fewest, then use all rails equally.
+[[nodiscard]] inline std::int64_t ring_direction(std::int64_t node) {
+    return node % 2 == 0 ? 1 : -1;
+}
+[[nodiscard]] inline std::int64_t ring_channels(const Group& group) {
+    return group.fewest_members();
+}
+/// The member at which ring `channel` enters each node: the one on the rail on which it left the previous node, if the
+/// node has a member there, else member `channel`. It leaves at the member just before the entry in its direction.
+[[nodiscard]] std::vector<std::int64_t> ring_entries(const Group& group, std::int64_t channel);
+
 }  // namespace orrery::sim::algorithms

@@ -42,9 +42,9 @@ CollectiveLoads LinkLoads::of(Algorithm algorithm, CommKind kind, std::span<cons
     ORRERY_CHECK(reason.empty(), reason);
     ORRERY_CHECK(chunks == 1 || (chunks > 1 && row_of(algorithm).manner.chunks), std::to_string(chunks) + " chunks");
     if (group.ranks() == 1) return {};
-    LoadBuilder builder(*cluster_, group, devices, phase_, total_);
+    LoadBuilder builder(*cluster_, group, devices, kind, chunks, phase_, total_);
     try {
-        builder.build(algorithm, kind, chunks);
+        builder.build(algorithm);
     } catch (...) {
         builder.clear();
         throw;
@@ -124,29 +124,31 @@ void LoadBuilder::clear() {
     for (const LinkId id : total_links_) total_[static_cast<std::size_t>(id)] = 0;
 }
 
-void LoadBuilder::build(Algorithm algorithm, CommKind kind, std::int64_t chunks) {
-    if (const AddLoads add_loads = row_of(algorithm).add_loads) return add_loads(*this, kind, chunks);
-    add_by_rounds(algorithm, kind);
+void LoadBuilder::build(Algorithm algorithm) {
+    const Row& row = row_of(algorithm);
+    row.add_loads != nullptr ? row.add_loads(*this) : add_by_rounds(algorithm);
 }
 
-/// Adds the schedule's transfers, whose rounds are few. All slices between two ranks in a round are one message.
-void LoadBuilder::add_by_rounds(Algorithm algorithm, CommKind kind) {
+/// Adds the transfers of few rounds. All slices between two ranks in a round are one message.
+void LoadBuilder::add_by_rounds(Algorithm algorithm) {
     constexpr std::int64_t kBytes = std::int64_t{1} << 40;
-    const Schedule schedule = make_schedule(algorithm, {kind, kBytes, 0, {}}, group_);
     std::map<std::int64_t, double> to;
     // Among 2^i ranks, recursive doubling has the same exchanges as recursive halving, in reverse order.
-    const bool mirrored = algorithm == Algorithm::halving_doubling && kind == CommKind::all_reduce &&
+    const bool mirrored = algorithm == Algorithm::halving_doubling && kind_ == CommKind::all_reduce &&
                           std::has_single_bit(static_cast<std::uint64_t>(group_.ranks()));
-    const std::int64_t rounds = mirrored ? schedule.rounds() / 2 : schedule.rounds();
-    for (std::int64_t round = 0; round < rounds; ++round) {
-        for (std::int64_t rank = 0; rank < group_.ranks(); ++rank) {
-            to.clear();
-            schedule.sends(round, rank, [&](const Transfer& t) {
-                to[t.to] += static_cast<double>(t.slice.bytes) / static_cast<double>(kBytes);
-            });
-            for (const auto& [peer, coefficient] : to) send(rank, peer, coefficient);
+    Stages stages = row_of(algorithm).stages(Task{group_, kind_, kBytes});
+    if (mirrored) stages.pop_back();
+    for (const Stage& stage : stages) {
+        for (std::int64_t round = 0; round < stage.rounds; ++round) {
+            for (std::int64_t rank = 0; rank < group_.ranks(); ++rank) {
+                to.clear();
+                stage.sends(round, rank, [&](const Transfer& t) {
+                    to[t.to] += static_cast<double>(t.slice.bytes) / static_cast<double>(kBytes);
+                });
+                for (const auto& [peer, coefficient] : to) send(rank, peer, coefficient);
+            }
+            end_steps(1);
         }
-        end_phase(1, longest_latency());
     }
     if (!mirrored) return;
     for (const LinkId link : total_links_) total_[static_cast<std::size_t>(link)] *= 2;

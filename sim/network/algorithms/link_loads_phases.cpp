@@ -17,10 +17,6 @@ double real(std::int64_t value) {
     return static_cast<double>(value);
 }
 
-double passes(CommKind kind) {
-    return kind == CommKind::all_reduce ? 2 : 1;
-}
-
 /// How many numbers in [0, n) have the bit `digit` (a power of two) set.
 std::int64_t with_digit(std::int64_t n, std::int64_t digit) {
     return n / (2 * digit) * digit + std::max<std::int64_t>(n % (2 * digit) - digit, 0);
@@ -73,11 +69,35 @@ void add_chains(LoadBuilder& loads, std::int64_t channels, double up, double dow
     }
 }
 
+/// The parent of a label in the binary tree over labels 0 … n - 1 underlying double binary trees; -1: label 0. Label 0
+/// has one child, odd labels are leaves. Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth
+/// broadcast, reduction and scan" (2009); NCCL builds its trees the same way (src/graph/trees.cc).
+std::int64_t tree_parent(std::int64_t label, std::int64_t count) {
+    if (label == 0) return -1;
+    const std::int64_t low = label & -label;
+    const std::int64_t up = (label ^ low) | (low << 1);
+    return up < count ? up : label ^ low;
+}
+
+/// The parent of a node in one of two trees (0 or 1) in which every node has two children in at most one tree. The
+/// second tree has other labels: mirrored if their number is even, which turns odd labels into even ones, else shifted
+/// by one. With a root, node 0 has label 0 in both trees.
+std::int64_t double_tree_parent(std::int64_t node, std::int64_t count, std::int64_t tree, bool has_root) {
+    const std::int64_t fixed = has_root ? 1 : 0;
+    const std::int64_t moving = count - fixed;
+    const auto swapped = [&](std::int64_t label, std::int64_t shift) {
+        if (tree == 0 || label < fixed) return label;
+        if (moving % 2 == 0) return fixed + moving - 1 - (label - fixed);
+        return fixed + (label - fixed + shift + moving) % moving;
+    };
+    return swapped(tree_parent(swapped(node, -1), count), 1);
+}
+
 void add_node_trees(LoadBuilder& loads, std::int64_t rails, bool has_root, double up, double down) {
     const Group& group = loads.group();
     for (std::int64_t node = 0; node < group.nodes(); ++node) {
         for (const std::int64_t tree : {0, 1}) {
-            const std::int64_t parent = double_tree_place(node, group.nodes(), tree, has_root ? 0 : -1).parent;
+            const std::int64_t parent = double_tree_parent(node, group.nodes(), tree, has_root);
             if (parent < 0) continue;
             for (std::int64_t rail = 0; rail < rails; ++rail) {
                 const std::int64_t here = group.first_of(node) + rail % group.members_of(node);
@@ -96,11 +116,10 @@ void add_shift(LoadBuilder& loads, std::int64_t distance, double coefficient) {
 }
 
 /// One step of Bruck or PAT: every rank sends the same number of slices over the same distance.
-void add_shift_step(LoadBuilder& loads, std::int64_t distance, std::int64_t slices, bool downward,
-                    std::int64_t chunks) {
+void add_shift_step(LoadBuilder& loads, std::int64_t distance, std::int64_t slices, bool downward) {
     const std::int64_t n = loads.group().ranks();
     add_shift(loads, downward ? n - distance : distance, real(slices) / real(n));
-    loads.end_phase(real(chunks), real(chunks) * loads.longest_latency());
+    loads.end_steps(real(loads.chunks()));
 }
 
 /// All pairs inside the nodes. Between nodes a sample of shifts, in each of which every device sends and receives once;
@@ -150,7 +169,7 @@ void add_all_pairs(LoadBuilder& loads, double steps) {
             }
         }
     }
-    loads.end_phase(steps, steps * loads.longest_latency());
+    loads.end_steps(steps);
 }
 
 /// A reduction towards the switch of the first node's NIC and a multicast back. Every NIC sends to its switch once and
@@ -185,14 +204,14 @@ void add_network_tree(LoadBuilder& loads, std::int64_t rail, double coefficient)
 
 }  // namespace
 
-void add_ring(LoadBuilder& loads, CommKind kind, std::int64_t) {
+void add_ring(LoadBuilder& loads) {
     const Group& group = loads.group();
-    const double steps = passes(kind) * real(group.ranks() - 1);
+    const double steps = loads.passes() * real(group.ranks() - 1);
     add_ring_channels(loads, steps / real(group.ranks()));
-    loads.end_phase(steps, steps * loads.weighted_latency() / loads.latency_weight());
+    loads.end_mean_steps(steps);
 }
 
-void add_neighbor_exchange(LoadBuilder& loads, CommKind, std::int64_t) {
+void add_neighbor_exchange(LoadBuilder& loads) {
     const std::int64_t n = loads.group().ranks();
     const std::int64_t rounds = n / 2;
     for (const std::int64_t side : {1, -1}) {
@@ -203,73 +222,72 @@ void add_neighbor_exchange(LoadBuilder& loads, CommKind, std::int64_t) {
         for (std::int64_t rank = 0; rank < n; ++rank) {
             loads.send(rank, (rank + (rank % 2 == 0 ? side : -side) + n) % n, slices / real(n));
         }
-        loads.end_phase(real(here), real(here) * loads.longest_latency());
+        loads.end_steps(real(here));
     }
 }
 
-void add_chain(LoadBuilder& loads, CommKind kind, std::int64_t chunks) {
+void add_chain(LoadBuilder& loads) {
     const std::int64_t n = loads.group().ranks();
+    const bool reduces = loads.kind() == CommKind::reduce;
     double along = 0;
     for (std::int64_t rank = 0; rank + 1 < n; ++rank) {
-        const bool reduces = kind == CommKind::reduce;
         const double before = loads.weighted_latency();
         loads.send(reduces ? rank + 1 : rank, reduces ? rank : rank + 1, 1);
         along += loads.weighted_latency() - before;
     }
-    const double rounds = real(n - 2 + chunks);
-    loads.end_phase(rounds, along + real(chunks - 1) * loads.longest_latency(), rounds / real(chunks));
+    const double rounds = real(n - 2 + loads.chunks());
+    loads.end_phase(rounds, along + real(loads.chunks() - 1) * loads.longest_latency(), rounds / real(loads.chunks()));
 }
 
-void add_binary_tree(LoadBuilder& loads, CommKind kind, std::int64_t chunks) {
+void add_binary_tree(LoadBuilder& loads) {
     const std::int64_t n = loads.group().ranks();
     for (std::int64_t rank = 1; rank < n; ++rank) {
         const std::int64_t parent = (rank - 1) / 2;
-        kind == CommKind::reduce ? loads.send(rank, parent, 1) : loads.send(parent, rank, 1);
+        loads.kind() == CommKind::reduce ? loads.send(rank, parent, 1) : loads.send(parent, rank, 1);
     }
     const auto count = static_cast<std::uint64_t>(n);
-    const double rounds = real(static_cast<std::int64_t>(std::bit_width(count)) - 2 + chunks);
+    const double rounds = real(static_cast<std::int64_t>(std::bit_width(count)) - 2 + loads.chunks());
     // A rank with two children sends every chunk twice. With 2^d ranks the last level has a single rank, whose parent
     // sends each chunk once.
-    const double sent = (2 * rounds - (std::has_single_bit(count) ? 1 : 0)) / real(chunks);
+    const double sent = (2 * rounds - (std::has_single_bit(count) ? 1 : 0)) / real(loads.chunks());
     loads.end_phase(rounds, rounds * loads.longest_latency(), n == 2 ? 1 : sent / 2);
 }
 
-void add_double_tree(LoadBuilder& loads, CommKind kind, std::int64_t) {
+void add_double_tree(LoadBuilder& loads) {
     const Group& group = loads.group();
-    const bool has_root = kind != CommKind::all_reduce;
+    const bool has_root = loads.kind() != CommKind::all_reduce;
     const std::int64_t channels = has_root ? 1 : group.fewest_members();
-    const double up = kind == CommKind::broadcast ? 0 : 1 / real(channels);
-    const double down = kind == CommKind::reduce ? 0 : 1 / real(channels);
+    const double up = loads.kind() == CommKind::broadcast ? 0 : 1 / real(channels);
+    const double down = loads.kind() == CommKind::reduce ? 0 : 1 / real(channels);
     add_chains(loads, channels, up, down);
     add_node_trees(loads, channels, has_root, up, down);
-    const double chain = passes(kind) * real(group.most_members() - 1);
-    const double levels = passes(kind) * real(log2_ceil(group.nodes()));
+    const double chain = loads.passes() * real(group.most_members() - 1);
+    const double levels = loads.passes() * real(log2_ceil(group.nodes()));
     loads.end_phase(chain + levels, chain * loads.intra_latency() + levels * loads.inter_latency());
 }
 
-void add_bruck(LoadBuilder& loads, CommKind kind, std::int64_t) {
+void add_bruck(LoadBuilder& loads) {
     const std::int64_t n = loads.group().ranks();
-    const bool gathers = kind == CommKind::all_gather;
+    const bool gathers = loads.kind() == CommKind::all_gather;
     for (std::int64_t distance = 1; distance < n; distance *= 2) {
-        add_shift_step(loads, distance, gathers ? std::min(distance, n - distance) : with_digit(n, distance), gathers,
-                       1);
+        add_shift_step(loads, distance, gathers ? std::min(distance, n - distance) : with_digit(n, distance), gathers);
     }
 }
 
 /// An all-gather runs through the distances in descending order, which does not change the sum.
-void add_pat(LoadBuilder& loads, CommKind kind, std::int64_t chunks) {
+void add_pat(LoadBuilder& loads) {
     const std::int64_t n = loads.group().ranks();
     for (std::int64_t distance = 1; distance < n; distance *= 2) {
         const std::int64_t slices = (n - distance + 2 * distance - 1) / (2 * distance);
-        add_shift_step(loads, distance, slices, kind == CommKind::reduce_scatter, chunks);
+        add_shift_step(loads, distance, slices, loads.kind() == CommKind::reduce_scatter);
     }
 }
 
-void add_pairwise(LoadBuilder& loads, CommKind, std::int64_t) {
+void add_pairwise(LoadBuilder& loads) {
     add_all_pairs(loads, real(loads.group().ranks() - 1));
 }
 
-void add_hierarchical(LoadBuilder& loads, CommKind kind, std::int64_t) {
+void add_hierarchical(LoadBuilder& loads) {
     const Group& group = loads.group();
     const std::int64_t k = group.nodes();
     const std::int64_t m = group.most_members();
@@ -278,21 +296,23 @@ void add_hierarchical(LoadBuilder& loads, CommKind kind, std::int64_t) {
         for (std::int64_t rank = 0; m > 1 && rank < group.ranks(); ++rank) {
             loads.send(rank, rank - rank % m + (rank + 1) % m, times * inside);
         }
-        if (m > 1) loads.end_phase(times * real(m - 1), times * real(m - 1) * loads.longest_latency());
+        if (m > 1) loads.end_steps(times * real(m - 1));
     };
-    const double times = passes(kind);
-    if (kind != CommKind::all_gather) add_inside(1);
+    const double times = loads.passes();
+    if (loads.kind() != CommKind::all_gather) add_inside(1);
     if (k > 1) {
         add_shift(loads, m, times * real(k - 1) / real(k) / real(m));
-        loads.end_phase(times * real(k - 1), times * real(k - 1) * loads.weighted_latency() / loads.latency_weight());
+        loads.end_mean_steps(times * real(k - 1));
     }
-    if (kind != CommKind::reduce_scatter) add_inside(1);
+    if (loads.kind() != CommKind::reduce_scatter) add_inside(1);
 }
 
-void add_direct(LoadBuilder& loads, CommKind kind, std::int64_t) {
+void add_direct(LoadBuilder& loads) {
     const std::int64_t n = loads.group().ranks();
-    const double share = kind == CommKind::scatter || kind == CommKind::gather ? 1 / real(n) : 1;
-    switch (kind) {
+    const auto add_star = [&](bool from_root, double share) {
+        for (std::int64_t rank = 1; rank < n; ++rank) loads.send(from_root ? 0 : rank, from_root ? rank : 0, share);
+    };
+    switch (loads.kind()) {
         case CommKind::all_reduce:
             add_all_pairs(loads, 1);
             return add_all_pairs(loads, 1);
@@ -301,12 +321,12 @@ void add_direct(LoadBuilder& loads, CommKind kind, std::int64_t) {
         case CommKind::all_to_all:
             return add_all_pairs(loads, 1);
         case CommKind::broadcast:
-        case CommKind::scatter:
-            for (std::int64_t rank = 1; rank < n; ++rank) loads.send(0, rank, share);
-            break;
         case CommKind::reduce:
+            add_star(loads.kind() == CommKind::broadcast, 1);
+            break;
+        case CommKind::scatter:
         case CommKind::gather:
-            for (std::int64_t rank = 1; rank < n; ++rank) loads.send(rank, 0, share);
+            add_star(loads.kind() == CommKind::scatter, 1 / real(n));
             break;
         case CommKind::exchange:
             add_shift(loads, 1, 1);
@@ -316,15 +336,16 @@ void add_direct(LoadBuilder& loads, CommKind kind, std::int64_t) {
             loads.send(0, 1, 1);
             break;
     }
-    loads.end_phase(1, loads.longest_latency());
+    loads.end_steps(1);
 }
 
-void add_nvls(LoadBuilder& loads, CommKind kind, std::int64_t) {
+void add_nvls(LoadBuilder& loads) {
     const Group& group = loads.group();
     const std::int64_t m = group.most_members();
     const double own = 1 / real(m);
-    const double up = (kind == CommKind::all_gather ? 0 : 1) + (kind == CommKind::reduce_scatter ? 0 : own);
-    const double down = (kind == CommKind::all_gather ? 0 : own) + (kind == CommKind::reduce_scatter ? 0 : 1);
+    const bool reduces = loads.kind() != CommKind::all_gather, gathers = loads.kind() != CommKind::reduce_scatter;
+    const double up = (reduces ? 1 : 0) + (gathers ? own : 0);
+    const double down = (reduces ? own : 0) + (gathers ? 1 : 0);
     topologies::Route route;
     for (std::int64_t rank = 0; m > 1 && rank < group.ranks(); ++rank) {
         const std::int64_t peer = rank - rank % m + (rank + 1) % m;
@@ -348,10 +369,10 @@ void add_nvls(LoadBuilder& loads, CommKind kind, std::int64_t) {
     }
     const double levels = 2 * real(log2_ceil(group.nodes()));
     if (levels > 0) add_node_trees(loads, m, false, own, own);
-    loads.end_phase(passes(kind) + levels, passes(kind) * loads.intra_latency() + levels * loads.inter_latency());
+    loads.end_phase(loads.passes() + levels, loads.passes() * loads.intra_latency() + levels * loads.inter_latency());
 }
 
-void add_collnet(LoadBuilder& loads, CommKind, std::int64_t) {
+void add_collnet(LoadBuilder& loads) {
     const Group& group = loads.group();
     const std::int64_t m = group.most_members();
     for (std::int64_t rank = 0; rank < group.ranks(); ++rank) {

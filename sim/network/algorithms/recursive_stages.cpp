@@ -1,6 +1,4 @@
-// Algorithms of about log2 n steps: recursive halving and doubling, Bruck, PAT (parallel aggregated trees), bcube.
-#include <algorithm>
-
+// Recursive halving and doubling, and bcube.
 #include "sim/network/algorithms/stages.h"
 
 namespace orrery::sim::algorithms {
@@ -85,25 +83,6 @@ void append(Stages& stages, Stages more) {
     for (Stage& stage : more) stages.push_back(std::move(stage));
 }
 
-/// PAT, chunk by chunk. In the step of a given distance a rank forwards the slices of the owners that are an even
-/// multiple of the distance before it (all-gather), or the partial sums for owners an odd multiple before it
-/// (reduce-scatter).
-Stage pat_stage(const Task& task, bool reduces) {
-    const std::int64_t levels = log2_ceil(task.ranks());
-    return {levels * task.chunks, [=](std::int64_t round, Party me, const Visit& visit) {
-                const std::int64_t n = task.ranks();
-                const std::int64_t step = round % levels;
-                const std::int64_t distance = std::int64_t{1} << (reduces ? step : levels - 1 - step);
-                for (std::int64_t away = reduces ? distance : 0; away + (reduces ? 0 : distance) < n;
-                     away += 2 * distance) {
-                    const std::int64_t owner = (me - away + n) % n;
-                    const Party to = reduces ? (me - distance + n) % n : (me + distance) % n;
-                    const Slice slice = part_of(part_of(task.message(), owner, n), round / levels, task.chunks);
-                    visit({me, to, slice, reduces, 0});
-                }
-            }};
-}
-
 }  // namespace
 
 std::vector<std::int64_t> prime_factors(std::int64_t n) {
@@ -116,7 +95,7 @@ std::vector<std::int64_t> prime_factors(std::int64_t n) {
 }
 
 Stages halving_doubling_stages(const Task& task) {
-    const CommKind kind = task.collective.kind;
+    const CommKind kind = task.kind;
     const Shares shares{Fold(task.ranks()), task.message(), kind != CommKind::all_reduce};
     const bool scatters = kind != CommKind::all_gather && kind != CommKind::broadcast;
     const bool gathers = kind != CommKind::reduce_scatter && kind != CommKind::reduce;
@@ -124,7 +103,7 @@ Stages halving_doubling_stages(const Task& task) {
     Stages stages;
     if (kind == CommKind::broadcast) {
         Task scatter = task;
-        scatter.collective.kind = CommKind::scatter;
+        scatter.kind = CommKind::scatter;
         append(stages, binomial_tree_stages(scatter));
     }
     if (scatters) {
@@ -139,7 +118,7 @@ Stages halving_doubling_stages(const Task& task) {
     }
     if (kind == CommKind::reduce) {
         Task gather = task;
-        gather.collective.kind = CommKind::gather;
+        gather.kind = CommKind::gather;
         append(stages, binomial_tree_stages(gather));
     }
     return stages;
@@ -157,33 +136,6 @@ Stages recursive_doubling_stages(const Task& task) {
                       }});
     add_fold(stages, shares, fold_stage(shares, false, true, false));
     return stages;
-}
-
-Stages bruck_stages(const Task& task) {
-    const std::int64_t n = task.ranks();
-    if (task.collective.kind == CommKind::all_gather) {
-        return {{log2_ceil(n), [=](std::int64_t step, Party me, const Visit& visit) {
-                     const std::int64_t distance = std::int64_t{1} << step;
-                     const std::int64_t last = me + std::min(distance, n - distance);
-                     const Party to = (me - distance + n) % n;
-                     visit({me, to, parts_of(task.message(), me, std::min(last, n), n), false, 0});
-                     if (last > n) visit({me, to, parts_of(task.message(), 0, last - n, n), false, 0});
-                 }}};
-    }
-    // A part that travels k ranks makes one hop for each bit set in k, the lowest first.
-    return {{log2_ceil(n), [=](std::int64_t step, Party me, const Visit& visit) {
-                 const std::int64_t distance = std::int64_t{1} << step;
-                 for (std::int64_t away = distance; away < n; ++away) {
-                     if ((away & distance) == 0) continue;
-                     const std::int64_t owner = (me - away % distance + n) % n;
-                     const Slice held{owner * task.collective.bytes, task.collective.bytes};
-                     visit({me, (me + distance) % n, part_of(held, (owner + away) % n, n), false, 0});
-                 }
-             }}};
-}
-
-Stages pat_stages(const Task& task) {
-    return {pat_stage(task, task.collective.kind == CommKind::reduce_scatter)};
 }
 
 Stages bcube_stages(const Task& task) {

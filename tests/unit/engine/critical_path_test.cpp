@@ -9,6 +9,7 @@
 #include "sim/engine/simulate.h"
 #include "tests/unit/engine/hand_made.h"
 #include "tests/unit/engine/random_program.h"
+#include "tests/unit/engine/table_communication.h"
 
 namespace orrery::sim {
 namespace {

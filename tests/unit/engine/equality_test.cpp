@@ -37,7 +37,7 @@ std::size_t expect_equal(const program::Program& program, const topologies::Clus
         EXPECT_EQ(spans.size(), again.ranks[r].spans.size());
         for (std::size_t s = 0; s < spans.size(); ++s) EXPECT_EQ(spans[s].end_ps, again.ranks[r].spans[s].end_ps);
     }
-    const Quotient symmetry = make_quotients(program, spec, false).jobs.front();
+    const Quotient symmetry = hand_made::quotient_of(program, spec);
     for (std::size_t rank = 0; rank < full.ranks.size(); ++rank) {
         const program::RankRecord& real = full.ranks[rank];
         const program::RankRecord& stand_in = quotient.ranks[symmetry.colour_of[rank].position()];

@@ -292,6 +292,12 @@ PlacedJob placed(const program::Program& program, const topologies::ClusterSpec&
     return {program, place_ranks(program.plan->parallelism, built), std::span(&state, 1)};
 }
 
+Quotient quotient_of(const program::Program& program, const topologies::ClusterSpec& cluster, bool full) {
+    PlacedJobs jobs;
+    jobs.push_back(placed(program, cluster));
+    return make_quotients(jobs, FabricUse(), cluster, full).jobs.front();
+}
+
 std::vector<OperationCost> HashCommunication::costs(GroupAxis axis, std::span<const Operation> operations,
                                                     std::span<const std::int64_t> devices) const {
     std::set<std::int64_t> nodes;

@@ -10,6 +10,20 @@
 #include "core/random.h"
 #include "sim/engine/placed_job.h"
 #include "sim/engine/simulate.h"
+#include "sim/engine/symmetry.h"
+
+namespace orrery::sim {
+
+/// Jobs on a cluster that does not change.
+[[nodiscard]] inline std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,
+                                                                       const topologies::Cluster& cluster,
+                                                                       const CommunicationCost& communication,
+                                                                       const SimulateOptions& options = {}) {
+    const ClusterState state{Picoseconds(0), &cluster, &communication};
+    return simulate_together(jobs, std::span(&state, 1), options);
+}
+
+}  // namespace orrery::sim
 
 namespace orrery::sim::hand_made {
 
@@ -45,6 +59,9 @@ struct Job {
 
 /// The job alone on the cluster, which does not change.
 [[nodiscard]] PlacedJob placed(const program::Program& program, const topologies::ClusterSpec& cluster);
+/// Its reduction to one rank of each kind, or with `full` to itself, on a fabric that is never oversubscribed.
+[[nodiscard]] Quotient quotient_of(const program::Program& program, const topologies::ClusterSpec& cluster,
+                                   bool full = false);
 
 /// Durations of local instructions, by body and index in the body.
 class ListCost final : public CostModel {

@@ -8,6 +8,7 @@
 #include "sim/engine/critical_path.h"
 #include "sim/engine/network_communication.h"
 #include "sim/engine/simulate.h"
+#include "tests/unit/engine/table_communication.h"
 
 namespace orrery::sim {
 namespace {

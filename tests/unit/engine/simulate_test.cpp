@@ -8,6 +8,7 @@
 #include "sim/engine/network_communication.h"
 #include "sim/engine/symmetry.h"
 #include "tests/unit/engine/hand_made.h"
+#include "tests/unit/engine/table_communication.h"
 
 namespace orrery::sim {
 namespace {
@@ -221,10 +222,10 @@ TEST(Sharing, DevicesWithOneNicDivideIt) {
 
 TEST(Symmetry, RegularJobsHaveOneClassPerStage) {
     const program::Program program = hand_made::make_program({.tp = 8, .dp = 16, .pp = 4});
-    const Quotient quotient = make_quotients(program, hand_made::gpu_cluster(64, 8, 8), false).jobs.front();
+    const Quotient quotient = hand_made::quotient_of(program, hand_made::gpu_cluster(64, 8, 8));
     EXPECT_EQ(quotient.ranks, (std::vector<std::int64_t>{0, 128, 256, 384}));
     EXPECT_EQ(quotient.multiplicity, (std::vector<std::int64_t>(4, 128)));
-    EXPECT_EQ(make_quotients(program, hand_made::gpu_cluster(64, 8, 8), true).jobs.front().ranks.size(), 512U);
+    EXPECT_EQ(hand_made::quotient_of(program, hand_made::gpu_cluster(64, 8, 8), true).ranks.size(), 512U);
 }
 
 TEST(Symmetry, TheWorldIsOneGroupOfAnySize) {
@@ -236,7 +237,7 @@ TEST(Symmetry, TheWorldIsOneGroupOfAnySize) {
     plan.parallelism.dp = 12'500;
     program.plan = std::make_shared<const program::Plan>(plan);
     program.mesh = std::make_shared<const program::Mesh>(plan);
-    const Quotient quotient = make_quotients(program, hand_made::gpu_cluster(12'500, 8, 8), false).jobs.front();
+    const Quotient quotient = hand_made::quotient_of(program, hand_made::gpu_cluster(12'500, 8, 8));
     EXPECT_EQ(quotient.ranks.size(), 1U);
     EXPECT_EQ(quotient.groups.size(), 1U);
     EXPECT_EQ(quotient.members.size(), 1U);
@@ -264,10 +265,10 @@ TEST(Symmetry, PlacementSplitsAStage) {
     // Stages of 3 ranks, nodes of 2, scalable units of 2 nodes: the pair (0, 3) is inside a unit; (1, 4) and (2, 5) are
     // not, and are alike.
     const program::Program program = hand_made::make_program({.dp = 3, .pp = 2});
-    const Quotient three_nodes = make_quotients(program, hand_made::gpu_cluster(3, 2, 2), false).jobs.front();
+    const Quotient three_nodes = hand_made::quotient_of(program, hand_made::gpu_cluster(3, 2, 2));
     EXPECT_EQ(three_nodes.ranks, (std::vector<std::int64_t>{0, 1, 3, 4}));
     EXPECT_EQ(three_nodes.colour_of, (std::vector<SimulatedRank>{0, 1, 1, 2, 3, 3}));
-    const Quotient one_node = make_quotients(program, hand_made::gpu_cluster(1, 6, 0), false).jobs.front();
+    const Quotient one_node = hand_made::quotient_of(program, hand_made::gpu_cluster(1, 6, 0));
     EXPECT_EQ(one_node.ranks, (std::vector<std::int64_t>{0, 3}));
 }
 

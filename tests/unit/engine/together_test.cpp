@@ -6,6 +6,7 @@
 #include "sim/engine/simulate.h"
 #include "sim/engine/symmetry.h"
 #include "tests/unit/engine/hand_made.h"
+#include "tests/unit/engine/table_communication.h"
 
 namespace orrery::sim {
 namespace {

@@ -15,6 +15,7 @@
 
 #include "sim/cost/table_cost.h"
 #include "sim/engine/simulate.h"
+#include "tests/unit/engine/table_communication.h"
 
 namespace orrery::sim {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "sim/network/algorithms/schedule.h"
 #include "sim/network/flow_engine.h"
 #include "tests/unit/network/collective_kinds.h"
+#include "tests/unit/network/schedules/schedule.h"
 
 namespace orrery::sim::algorithms {
 namespace {

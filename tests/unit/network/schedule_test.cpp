@@ -1,5 +1,5 @@
 // Runs every schedule on symbolic data that records the ranks' contributions to each byte.
-#include "sim/network/algorithms/schedule.h"
+#include "tests/unit/network/schedules/schedule.h"
 
 #include <gtest/gtest.h>
 

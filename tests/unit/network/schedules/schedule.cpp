@@ -1,9 +1,10 @@
-#include "sim/network/algorithms/schedule.h"
+#include "tests/unit/network/schedules/schedule.h"
 
-#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
 
 #include "core/error.h"
-#include "sim/network/algorithms/stages.h"
 
 namespace orrery::sim::algorithms {
 namespace {
@@ -20,18 +21,44 @@ std::int64_t switches_of(Algorithm algorithm, const Group& group) {
     return 0;
 }
 
+Stages stages_of(Algorithm algorithm, const ChunkedTask& task) {
+    switch (algorithm) {
+        case Algorithm::ring:
+            return ring_stages(task);
+        case Algorithm::neighbor_exchange:
+            return neighbor_exchange_stages(task);
+        case Algorithm::chain:
+            return chain_stages(task);
+        case Algorithm::binary_tree:
+            return binary_tree_stages(task);
+        case Algorithm::double_binary_tree:
+            return double_binary_tree_stages(task);
+        case Algorithm::bruck:
+            return bruck_stages(task);
+        case Algorithm::direct:
+            return direct_stages(task);
+        case Algorithm::pairwise:
+            return pairwise_stages(task);
+        case Algorithm::hierarchical:
+            return hierarchical_stages(task);
+        case Algorithm::nvls:
+        case Algorithm::nvls_tree:
+            return nvls_stages(task);
+        case Algorithm::pat:
+            return pat_stages(task);
+        case Algorithm::collnet:
+            return collnet_stages(task);
+        case Algorithm::binomial_tree:
+        case Algorithm::knomial_tree:
+        case Algorithm::halving_doubling:
+        case Algorithm::recursive_doubling:
+        case Algorithm::bcube:
+            break;
+    }
+    return row_of(algorithm).stages(task);
+}
+
 }  // namespace
-
-Slice part_of(Slice whole, std::int64_t index, std::int64_t count) {
-    return parts_of(whole, index, index + 1, count);
-}
-
-Slice parts_of(Slice whole, std::int64_t first, std::int64_t last, std::int64_t count) {
-    const std::int64_t each = whole.bytes / count;
-    const std::int64_t longer = whole.bytes % count;
-    const auto start = [&](std::int64_t index) { return each * index + std::min(index, longer); };
-    return {whole.offset + start(first), start(last) - start(first)};
-}
 
 Schedule::Schedule(std::int64_t ranks, std::int64_t switches, Stages stages)
     : ranks_(ranks), switches_(switches), stages_(std::move(stages)) {
@@ -59,7 +86,8 @@ Schedule make_schedule(Algorithm algorithm, const Collective& collective, const 
     if (group.ranks() == 1) return {1, 0, {}};
     // The stages outlive the caller's group, so they keep a shared copy of it.
     const auto own = std::make_shared<const Group>(group);
-    Stages stages = row_of(algorithm).stages(Task{collective, *own, chunks});
+    Stages stages = stages_of(
+        algorithm, {{*own, collective.kind, collective.bytes, collective.root}, chunks, collective.pair_bytes});
     for (Stage& stage : stages) {
         stage.sends = [own, sends = std::move(stage.sends)](std::int64_t round, Party party, const Visit& v) {
             sends(round, party, v);

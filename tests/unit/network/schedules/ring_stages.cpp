@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "core/error.h"
-#include "sim/network/algorithms/stages.h"
+#include "tests/unit/network/schedules/schedule.h"
 
 namespace orrery::sim::algorithms {
 namespace {
@@ -13,7 +13,6 @@ using program::CommKind;
 std::int64_t modulo(std::int64_t a, std::int64_t n) {
     return (a % n + n) % n;
 }
-
 /// The part that a member of a ring of n sends in step `step`: of a reduce-scatter in which position p ends with part
 /// p, and of an all-gather in which position p starts with part p.
 std::int64_t scattered_part(std::int64_t position, std::int64_t step, std::int64_t n) {
@@ -96,30 +95,6 @@ Stage between_nodes(const Grid& grid, bool reduces) {
 
 }  // namespace
 
-std::int64_t ring_channels(const Group& group) {
-    return group.fewest_members();
-}
-
-std::vector<std::int64_t> ring_entries(const Group& group, std::int64_t channel) {
-    std::vector<std::int64_t> entries;
-    entries.reserve(static_cast<std::size_t>(group.nodes()));
-    std::int64_t last_rail = -1;
-    for (std::int64_t node = 0; node < group.nodes(); ++node) {
-        const std::int64_t first = group.first_of(node);
-        const std::int64_t m = group.members_of(node);
-        std::int64_t entry = channel % m;
-        for (std::int64_t j = 0; j < m && node > 0; ++j) {
-            if (group.rail_of(first + j) == last_rail) {
-                entry = j;
-                break;
-            }
-        }
-        entries.push_back(entry);
-        last_rail = group.rail_of(first + modulo(entry - ring_direction(node), m));
-    }
-    return entries;
-}
-
 std::vector<std::int64_t> ring_order(const Group& group, std::int64_t channel) {
     const std::vector<std::int64_t> entries = ring_entries(group, channel);
     std::vector<std::int64_t> order;
@@ -134,13 +109,13 @@ std::vector<std::int64_t> ring_order(const Group& group, std::int64_t channel) {
     return order;
 }
 
-Stages ring_stages(const Task& task) {
+Stages ring_stages(const ChunkedTask& task) {
     const auto rings = std::make_shared<const Rings>(task.group);
     Stages stages;
-    if (task.collective.kind != CommKind::all_gather) {
+    if (task.kind != CommKind::all_gather) {
         stages.push_back(ring_stage(rings, task.message(), task.ranks(), true));
     }
-    if (task.collective.kind != CommKind::reduce_scatter) {
+    if (task.kind != CommKind::reduce_scatter) {
         stages.push_back(ring_stage(rings, task.message(), task.ranks(), false));
     }
     return stages;
@@ -148,7 +123,7 @@ Stages ring_stages(const Task& task) {
 
 /// Pairs (2q, 2q + 1) first exchange their own slices. Then every rank forwards the pair of slices that it received
 /// last, alternating between its two neighbours and starting with the other one.
-Stages neighbor_exchange_stages(const Task& task) {
+Stages neighbor_exchange_stages(const ChunkedTask& task) {
     const std::int64_t n = task.ranks();
     const Slice message = task.message();
     return {{n / 2, [=](std::int64_t step, Party me, const Visit& visit) {
@@ -166,8 +141,8 @@ Stages neighbor_exchange_stages(const Task& task) {
              }}};
 }
 
-Stages hierarchical_stages(const Task& task) {
-    const CommKind kind = task.collective.kind;
+Stages hierarchical_stages(const ChunkedTask& task) {
+    const CommKind kind = task.kind;
     const Grid grid{task.group.nodes(), task.group.most_members(), task.message(), kind == CommKind::all_reduce};
     Stages stages;
     if (kind != CommKind::all_gather) {

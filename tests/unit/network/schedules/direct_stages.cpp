@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "sim/network/algorithms/stages.h"
+#include "tests/unit/network/schedules/schedule.h"
 
 namespace orrery::sim::algorithms {
 namespace {
@@ -13,12 +13,12 @@ using program::CommKind;
 /// The part of rank i's data that belongs to rank j in an all-to-all.
 class Parts {
   public:
-    explicit Parts(const Collective& collective, std::int64_t n) : n_(n), bytes_(collective.bytes) {
-        if (collective.pair_bytes.empty()) return;
-        ORRERY_CHECK(static_cast<std::int64_t>(collective.pair_bytes.size()) == checked_product(n, n),
-                     "an all_to_all with " + std::to_string(collective.pair_bytes.size()) + " parts");
+    explicit Parts(const ChunkedTask& task) : n_(task.ranks()), bytes_(task.bytes) {
+        if (task.pair_bytes.empty()) return;
+        ORRERY_CHECK(static_cast<std::int64_t>(task.pair_bytes.size()) == checked_product(n_, n_),
+                     "an all_to_all with " + std::to_string(task.pair_bytes.size()) + " parts");
         auto starts = std::make_shared<std::vector<std::int64_t>>(1, 0);
-        for (const std::int64_t bytes : collective.pair_bytes) starts->push_back(starts->back() + bytes);
+        for (const std::int64_t bytes : task.pair_bytes) starts->push_back(starts->back() + bytes);
         starts_ = std::move(starts);
     }
     [[nodiscard]] Slice of(std::int64_t from, std::int64_t to) const {
@@ -43,9 +43,9 @@ Stage all_pairs(std::int64_t n, bool reduces, SliceOf slice_of) {
             }};
 }
 
-Stage from_root(const Task& task, bool scatters) {
+Stage from_root(const ChunkedTask& task, bool scatters) {
     return {1, [=](std::int64_t, Party me, const Visit& visit) {
-                if (me != task.collective.root) return;
+                if (me != task.root) return;
                 for (Party to = 0; to < task.ranks(); ++to) {
                     if (to == me) continue;
                     visit({me, to, scatters ? part_of(task.message(), to, task.ranks()) : task.message(), false, 0});
@@ -53,11 +53,11 @@ Stage from_root(const Task& task, bool scatters) {
             }};
 }
 
-Stage to_root(const Task& task, bool gathers) {
+Stage to_root(const ChunkedTask& task, bool gathers) {
     return {1, [=](std::int64_t, Party me, const Visit& visit) {
-                if (me == task.collective.root) return;
+                if (me == task.root) return;
                 const Slice slice = gathers ? part_of(task.message(), me, task.ranks()) : task.message();
-                visit({me, task.collective.root, slice, !gathers, 0});
+                visit({me, task.root, slice, !gathers, 0});
             }};
 }
 
@@ -76,13 +76,13 @@ Stage inside_nodes(std::int64_t members, std::int64_t ranks, Slice message, bool
 
 }  // namespace
 
-Stages direct_stages(const Task& task) {
+Stages direct_stages(const ChunkedTask& task) {
     const std::int64_t n = task.ranks();
     const Slice message = task.message();
     const auto own = [=](Party from, Party) { return part_of(message, from, n); };
     const auto others = [=](Party, Party to) { return part_of(message, to, n); };
     const std::int64_t bytes = message.bytes;
-    switch (task.collective.kind) {
+    switch (task.kind) {
         case CommKind::all_reduce:
             return {all_pairs(n, true, others), all_pairs(n, false, own)};
         case CommKind::all_gather:
@@ -90,8 +90,7 @@ Stages direct_stages(const Task& task) {
         case CommKind::reduce_scatter:
             return {all_pairs(n, true, others)};
         case CommKind::all_to_all:
-            return {all_pairs(
-                n, false, [parts = Parts(task.collective, n)](Party from, Party to) { return parts.of(from, to); })};
+            return {all_pairs(n, false, [parts = Parts(task)](Party from, Party to) { return parts.of(from, to); })};
         case CommKind::broadcast:
             return {from_root(task, false)};
         case CommKind::scatter:
@@ -113,17 +112,17 @@ Stages direct_stages(const Task& task) {
              }}};
 }
 
-Stages pairwise_stages(const Task& task) {
+Stages pairwise_stages(const ChunkedTask& task) {
     const std::int64_t n = task.ranks();
-    const bool reduces = task.collective.kind == CommKind::reduce_scatter;
-    return {{n - 1, [=, parts = Parts(task.collective, n)](std::int64_t step, Party me, const Visit& visit) {
+    const bool reduces = task.kind == CommKind::reduce_scatter;
+    return {{n - 1, [=, parts = Parts(task)](std::int64_t step, Party me, const Visit& visit) {
                  const Party to = (me + step + 1) % n;
                  visit({me, to, reduces ? part_of(task.message(), to, n) : parts.of(me, to), reduces, 0});
              }}};
 }
 
-Stages nvls_stages(const Task& task) {
-    const CommKind kind = task.collective.kind;
+Stages nvls_stages(const ChunkedTask& task) {
+    const CommKind kind = task.kind;
     const std::int64_t n = task.ranks();
     const std::int64_t m = task.group.most_members();
     const Slice message = task.message();
@@ -152,7 +151,7 @@ Stages nvls_stages(const Task& task) {
     return stages;
 }
 
-Stages collnet_stages(const Task& task) {
+Stages collnet_stages(const ChunkedTask& task) {
     const std::int64_t n = task.ranks();
     const std::int64_t m = task.group.most_members();
     const std::int64_t k = task.group.nodes();
