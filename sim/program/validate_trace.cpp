@@ -6,10 +6,25 @@
 
 namespace orrery::program::rules {
 
-IndexedVector<ClassIndex, Trace> traces_of(const Program& program) {
-    IndexedVector<ClassIndex, Trace> traces;
+Traces traces_of(const Program& program) {
+    Traces traces;
     for (const ClassIndex c : program.classes.indices()) traces.push_back(trace_of(program, c));
     return traces;
+}
+
+TouchedSlots touched_slots(const Program& program) {
+    TouchedSlots touched(program.bodies.size());
+    for (const BodyId b : program.bodies.indices()) {
+        const Body& body = program.bodies[b];
+        IndexedVector<models::SlotIndex, bool> seen(body.slots.size());
+        for (const Instruction& instruction : body.instructions) {
+            visit_accesses(body, instruction, [&](models::SlotIndex slot, bool) {
+                if (!seen[slot]) touched[b].push_back(slot);
+                seen[slot] = true;
+            });
+        }
+    }
+    return touched;
 }
 
 bool is_replicated(const Program& program) {
@@ -45,22 +60,25 @@ std::vector<ClassIndex> classes_of_group(const Program& program, GroupAxis axis,
 
 Stream opposite(Stream stream) {
     if (!is_pipeline(stream)) {
-        throw BugError("stream " + std::string(program::name_of(stream)) + " is not a pipeline stream");
+        throw BugError(text("stream {} is not a pipeline stream", stream));
     }
     // A receive is followed by the send of its flow.
     constexpr auto kFirst = static_cast<std::size_t>(Stream::pp_recv_forward);
     return static_cast<Stream>(kFirst + ((static_cast<std::size_t>(stream) - kFirst) ^ 1U));
 }
 
-ScheduleShape shape_of(const Plan& plan) {
-    const Parallelism& p = plan.parallelism;
-    return {.schedule = p.schedule, .ranks = p.pp, .chunks = p.chunks, .micro_batches = plan.micro_batches()};
-}
-
 MicroBatches micro_batches_of(const Plan& plan, const Chunk& chunk) {
     const auto all = static_cast<std::int32_t>(plan.micro_batches());
     if (plan.parallelism.model_copies() == 1) return {0, all};
     return chunk.direction == 0 ? MicroBatches{0, all / 2} : MicroBatches{all / 2, all};
+}
+
+Neighbour neighbour_of(const ScheduleShape& shape, const RankClass& ranks, const Chunk& chunk, std::int64_t shift) {
+    const std::int64_t stage = chunk.virtual_stage + shift;
+    if (chunk.part != ChunkPart::stage || stage < 0 || stage >= virtual_stages(shape)) return {};
+    const StageHolder holder = stage_holder(shape, stage, chunk.direction);
+    const bool here = holder.rank == ranks.pp_index;
+    return {.is_here = here, .is_elsewhere = !here, .holder = holder};
 }
 
 }  // namespace orrery::program::rules
