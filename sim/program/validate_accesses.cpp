@@ -353,20 +353,14 @@ class AccessWalk {
     /// the step and the call of a body.
     enum class Scope : std::uint8_t { any, step, micro_batch, call };
     [[nodiscard]] Scope scope_of(Region region) const {
-        switch (region) {
-            case Region::transient:
-                return Scope::call;
-            case Region::weight_copy:
-                return Scope::step;
-            case Region::reduction:  // torch DataParallel's inputs come from the host
-                return is_replicated(program_) ? Scope::any : Scope::step;
-            case Region::parameter:
-                return map_.windowed(region) ? Scope::step : Scope::any;
-            case Region::gradient:
-                return map_.windowed(region) ? Scope::micro_batch : Scope::any;
-            default:
-                return is_bound(region) || region == Region::offload_window ? Scope::micro_batch : Scope::any;
-        }
+        if (is_bound(region) || region == Region::offload_window) return Scope::micro_batch;
+        if (region == Region::transient) return Scope::call;
+        if (region == Region::weight_copy) return Scope::step;
+        // torch DataParallel's inputs come from the host.
+        if (region == Region::reduction && !is_replicated(*program_.plan)) return Scope::step;
+        if (region == Region::parameter && map_.windowed(region)) return Scope::step;
+        if (region == Region::gradient && map_.windowed(region)) return Scope::micro_batch;
+        return Scope::any;
     }
 
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {

@@ -31,23 +31,6 @@ constexpr std::array kDependencies{
     Dependency{ActionKind::backward_input, ActionKind::backward_weight},
 };
 
-bool is_once_a_step(ActionKind kind) {
-    return kind == ActionKind::sync_gradients || kind == ActionKind::optimizer_step;
-}
-/// Passes come first, under the same names, among the kinds of actions and among the phases.
-constexpr bool is_pass(ActionKind kind) {
-    return kind <= ActionKind::backward_weight;
-}
-constexpr bool is_pass(Phase phase) {
-    return phase <= Phase::backward_weight;
-}
-constexpr Phase phase_of(ActionKind pass) {
-    return static_cast<Phase>(pass);
-}
-static_assert(phase_of(ActionKind::forward) == Phase::forward && phase_of(ActionKind::backward) == Phase::backward &&
-              phase_of(ActionKind::backward_input) == Phase::backward_input &&
-              phase_of(ActionKind::backward_weight) == Phase::backward_weight);
-
 class Counter : ClassRule {
   public:
     Counter(const Program& program, ClassIndex c) : ClassRule(program, c, "counts") {}
@@ -68,42 +51,43 @@ class Counter : ClassRule {
   private:
     void check_chunks() const {
         const std::int64_t chunks = shape_.chunks + (p_.spreads_vocabulary() ? 2 : 0);
-        const std::int64_t rank = is_replicated(program_) ? 0 : c_.value();
+        const std::int64_t rank = is_replicated(plan_) ? 0 : c_.value();
         if (ranks_.pp_index != rank || static_cast<std::int64_t>(ranks_.chunks.size()) != chunks) {
             refuse("pipeline rank {} has {} chunks; the plan requires pipeline rank {} with {}", ranks_.pp_index,
                    ranks_.chunks.size(), rank, chunks);
         }
+        const auto facts = [](const Chunk& chunk) {
+            return std::tuple(chunk.part, chunk.virtual_stage, chunk.direction, chunk.up, chunk.first_block,
+                              chunk.block_count, chunk.has_embedding, chunk.has_head);
+        };
         for (const ChunkIndex k : ranks_.chunks.indices()) {
-            const bool is_stage = k.value() < shape_.chunks;
-            if (is_stage) check_stage(k);
-            if (!is_stage && !is_vocabulary_part(k)) refuse("chunk {} is not its part of the vocabulary", k);
+            const Chunk required = chunk_of_plan(k);
+            if (facts(ranks_.chunks[k]) == facts(required)) continue;
+            if (required.part != ChunkPart::stage) refuse("chunk {} is not its part of the vocabulary", k);
+            refuse("chunk {}: its blocks are not those of the plan's virtual stage {}", k, required.virtual_stage);
         }
     }
 
-    void check_stage(ChunkIndex k) const {
-        const Chunk& chunk = ranks_.chunks[k];
+    /// The chunk without its memory.
+    [[nodiscard]] Chunk chunk_of_plan(ChunkIndex k) const {
+        if (k.value() >= shape_.chunks) {
+            return {.part = k == kOutputChunk ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input,
+                    .virtual_stage = -1};
+        }
         const ChunkPlace place = chunk_place(shape_, ranks_.pp_index, k);
         const auto layers = p_.stage_layers.begin() + place.virtual_stage;
-        const bool first = place.virtual_stage == 0, last = place.virtual_stage == virtual_stages(shape_) - 1;
         const bool has_ends = !p_.spreads_vocabulary();
-        if (chunk.part == ChunkPart::stage && chunk.virtual_stage == place.virtual_stage &&
-            chunk.direction == place.direction && chunk.up == place.up && chunk.has_embedding == (first && has_ends) &&
-            chunk.has_head == (last && has_ends) && chunk.block_count == *layers &&
-            chunk.first_block == std::accumulate(p_.stage_layers.begin(), layers, std::int64_t{0})) {
-            return;
-        }
-        refuse("chunk {}: its blocks are not those of the plan's virtual stage {}", k, place.virtual_stage);
-    }
-
-    [[nodiscard]] bool is_vocabulary_part(ChunkIndex k) const {
-        const Chunk& chunk = ranks_.chunks[k];
-        const ChunkPart part = k == kOutputChunk ? ChunkPart::vocabulary_output : ChunkPart::vocabulary_input;
-        return chunk.part == part && chunk.virtual_stage == -1 && chunk.block_count == 0 && !chunk.has_embedding &&
-               !chunk.has_head;
+        return {.virtual_stage = place.virtual_stage,
+                .direction = place.direction,
+                .up = place.up,
+                .first_block = std::accumulate(p_.stage_layers.begin(), layers, std::int64_t{0}),
+                .block_count = *layers,
+                .has_embedding = has_ends && place.virtual_stage == 0,
+                .has_head = has_ends && place.virtual_stage == virtual_stages(shape_) - 1};
     }
 
     void check_step_end() const {
-        const bool updates = !is_replicated(program_) || c_ == 0;
+        const bool updates = !is_replicated(plan_) || c_ == 0;
         const ActionIndex update = once_[ActionKind::optimizer_step], sync = once_[ActionKind::sync_gradients];
         if (!updates && update >= 0) refuse(update, "the replica does not own the parameters");
         if (updates && (update < 0 || update + 1 < ranks_.actions.next_index())) {
@@ -127,12 +111,12 @@ class Counter : ClassRule {
         table_.assign(ranks_.chunks.size(), std::vector<ActionsByKind>(static_cast<std::size_t>(batches), once_));
         for (const ActionIndex here : ranks_.actions.indices()) {
             const Action& action = ranks_.actions[here];
-            const bool once = is_once_a_step(action.kind);
+            const bool once = action.kind == ActionKind::sync_gradients || action.kind == ActionKind::optimizer_step;
             if (once != (action.micro_batch == -1) || action.micro_batch < -1 || action.micro_batch >= batches) {
                 refuse(here, "it has micro-batch {} of {}", action.micro_batch, batches);
             }
             if (action.kind == ActionKind::exchange) {
-                if (!is_replicated(program_)) refuse(here, "the plan does not use torch DataParallel");
+                if (!is_replicated(plan_)) refuse(here, "the plan does not use torch DataParallel");
                 continue;
             }
             ActionIndex& known = (once ? once_ : actions_of(action.chunk, action.micro_batch))[action.kind];
@@ -243,7 +227,7 @@ class Counter : ClassRule {
             for (const Segment& segment : ranks_.segment_lists[action.segments]) {
                 const Body& body = program_.bodies[segment.body];
                 if (!is_pass(body.phase) || only_waits(body)) continue;
-                if (body.phase != phase_of(action.kind)) {
+                if (name_of(body.phase) != name_of(action.kind)) {
                     refuse(a, "it runs another kind of pass over layer {}", segment.layer);
                 }
                 found.push_back(segment.layer);

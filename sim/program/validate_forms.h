@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "sim/program/program.h"
+#include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
 
@@ -32,6 +31,7 @@ struct Sharding {
     bool replicates = false;             // several sets of shards (HSDP): the shards are all-reduced over the sets
     bool staged = false;                 // gradients are reduced from a staging buffer
     DType gradient_dtype = DType::fp32;  // the type in which backward passes write gradients
+    DType reduced_dtype = DType::fp32;   // the type in which their sums over ranks are kept
     [[nodiscard]] std::int64_t shards(ParameterRange range) const {
         return range == ParameterRange::expert ? expert_shards : dense_shards;
     }
@@ -64,39 +64,37 @@ class ClosedForms {
   public:
     explicit ClosedForms(const Plan& plan) : plan_(plan) {}
 
-    [[nodiscard]] const Plan& plan() const { return plan_; }
     [[nodiscard]] const Sharding& sharding() const { return sharding_; }
     [[nodiscard]] std::int64_t padded_vocabulary() const { return padded_vocab_; }
     /// The number of tp ranks that hold a copy of the same key/value head; 1: no copies.
     [[nodiscard]] std::int64_t kv_copies() const { return kv_copies_; }
     /// Whether the head reads the tied embedding weight on its own rank.
-    [[nodiscard]] bool ties_on_rank() const;
-    /// Whether the ranks hold one of two copies of a tied embedding, whose gradients are summed.
-    [[nodiscard]] bool sums_tied_copies(const RankClass& ranks) const;
+    [[nodiscard]] bool ties_on_rank() const {
+        return model_.tied_embeddings && (p_.ends_meet() || p_.spreads_vocabulary());
+    }
     /// How many of the blocks [first, first + count) have experts.
     [[nodiscard]] std::int64_t expert_blocks(std::int64_t first, std::int64_t count) const;
 
     /// Elements of a rank's parameters by range, without padding: those of one chunk, or all.
     [[nodiscard]] Bases elements_of(const RankClass& ranks, const Chunk& chunk) const;
     [[nodiscard]] Bases elements_of(const RankClass& ranks) const;
-    [[nodiscard]] std::int64_t element_count(const RankClass& ranks) const;
     /// Bytes of the fp8 or fp4 copies of one block's weights, each tensor aligned.
     [[nodiscard]] std::int64_t weight_copy_bytes(bool experts) const;
     /// The number of micro-batches that pass the chunk in a step.
-    [[nodiscard]] std::int64_t passes(const Chunk& chunk) const;
+    [[nodiscard]] std::int64_t passes(const Chunk& chunk) const {
+        const MicroBatches range = micro_batches_of(plan_, chunk);
+        return range.end - range.begin;
+    }
     /// How often in a step the chunk's gradients are reduced over the data-parallel ranks.
     [[nodiscard]] std::int64_t reductions(const RankClass& ranks, const Chunk& chunk) const;
     /// Elements of the hidden state in a boundary buffer.
-    [[nodiscard]] std::int64_t hidden_elements() const;
+    [[nodiscard]] std::int64_t hidden_elements() const { return rows_ * h_ / (sequence_parallel_ ? tp_ : 1); }
 
   protected:
-    /// The number of GEMMs that read the input of attention (q, k and v) or of the MLP (gate and up).
-    [[nodiscard]] std::int64_t attention_input_products() const;
-    [[nodiscard]] std::int64_t mlp_input_products() const;
-
     const Plan& plan_;
     const models::ModelSpec& model_ = plan_.model;
     const Parallelism& p_ = plan_.parallelism;
+    const std::int64_t h_ = model_.hidden;
     const Sharding sharding_ = sharding_of(plan_);
     const std::int64_t tp_ = p_.tp, cp_ = p_.cp;
     // Outside tensor-parallel regions, tokens are sharded over tp.
@@ -113,24 +111,27 @@ class ClosedForms {
         is_latent_ ? model_.latent.nope_head_dim + model_.latent.rope_head_dim : model_.head_dim;
     const std::int64_t value_width_ = is_latent_ ? model_.latent.v_head_dim : model_.head_dim;
     // The input of the projections of queries, and the compressed keys and values.
-    const std::int64_t q_input_ = model_.latent.q_lora_rank > 0 ? model_.latent.q_lora_rank : model_.hidden;
+    const std::int64_t q_input_ = model_.latent.q_lora_rank > 0 ? model_.latent.q_lora_rank : h_;
     const std::int64_t latent_ = model_.latent.kv_lora_rank + model_.latent.rope_head_dim;
     // Tokens in tensor-parallel regions.
     const std::int64_t rows_ = plan_.training.sequence_length / cp_ * plan_.training.micro_batch_size;
     const DType activation_ = plan_.training.precision.activation;
+    // Each tensor-parallel rank holds these parameters whole. With sequence parallelism it computes their gradients
+    // from its own tokens only, so that they are summed over tp.
+    const ParameterRange token_range_ = sequence_parallel_ ? ParameterRange::tensor_sum : ParameterRange::dense;
+    // The number of GEMMs that read the input of attention (q, k and v) or of the MLP (gate and up).
+    const models::KernelChoices& kernels_ = plan_.implementation.kernels;
+    const std::int64_t attention_products_ = !kernels_.merged_projections ? 3 : kv_copies_ > 1 ? 2 : 1;
+    const std::int64_t gates_ = model_.mlp == models::MlpKind::swiglu ? 2 : 1;
+    const std::int64_t mlp_products_ = kernels_.merged_projections && kernels_.merged_gate ? 1 : gates_;
 
   private:
     [[nodiscard]] Bases block_elements(bool experts) const;
     [[nodiscard]] std::vector<Matrix> block_matrices(bool experts) const;
     /// Parameters of a norm of that width.
-    [[nodiscard]] std::int64_t norm_elements(std::int64_t width) const;
-    /// The range of parameters that every tensor-parallel rank holds whole.
-    [[nodiscard]] ParameterRange token_range() const;
+    [[nodiscard]] std::int64_t norm_elements(std::int64_t width) const {
+        return model_.norm == models::NormKind::layer_norm ? 2 * width : width;
+    }
 };
-
-/// Message bytes (see CommKind) by axis and kind.
-using BytesByKind = std::map<std::pair<GroupAxis, CommKind>, std::int64_t>;
-/// What a rank issues in one step, without the reductions and gathers of buckets and units.
-[[nodiscard]] BytesByKind model_bytes(const ClosedForms& forms, const RankClass& ranks);
 
 }  // namespace orrery::program::rules

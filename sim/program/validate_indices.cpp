@@ -81,11 +81,6 @@ class BodyChecker {
         refuse("instruction '{}' {}", instruction.name, text(form, values...));
     }
 
-    void check_slot(const Instruction& instruction, models::SlotIndex slot) const {
-        if (slot == models::kNoSlot || inside(slot, body_.slots)) return;
-        refuse(instruction, "names slot {} of {}", slot, body_.slots.size());
-    }
-
     void check_instruction(InstructionIndex i, const Instruction& instruction) const {
         if (!is_stream(instruction.stream)) refuse(instruction, "is on no stream");
         for (const InstructionIndex earlier : instruction.after) {
@@ -97,24 +92,18 @@ class BodyChecker {
             refuse(instruction, "is on the stream {}", instruction.stream);
         }
         const std::int32_t first = instruction.first_operator.value(), count = instruction.operator_count;
-        if (instruction.is_communication) {
-            if (count != 0) refuse(instruction, "communicates and runs operators");
-            return check_communication(instruction);
-        }
-        if (!is_part(first, count, body_.operators.size())) {
+        if (instruction.is_communication && count != 0) refuse(instruction, "communicates and runs operators");
+        if (!instruction.is_communication && !is_part(first, count, body_.operators.size())) {
             refuse(instruction, "runs operators [{}, +{}) of {}", first, count, body_.operators.size());
         }
-        for (const models::Operator& op : operators_of(body_, instruction)) {
-            for (const models::SlotIndex slot : op.in) check_slot(instruction, slot);
-            for (const models::SlotIndex slot : op.out) check_slot(instruction, slot);
-            check_slot(instruction, op.scratch);
-        }
+        visit_accesses(body_, instruction, [&](models::SlotIndex slot, bool) {
+            if (!inside(slot, body_.slots)) refuse(instruction, "names slot {} of {}", slot, body_.slots.size());
+        });
+        if (instruction.is_communication) check_communication(instruction);
     }
 
     void check_communication(const Instruction& instruction) const {
         const Communication& comm = instruction.communication;
-        for (const models::SlotIndex slot : comm.slots_read()) check_slot(instruction, slot);
-        check_slot(instruction, comm.out);
         const bool reads = comm.kind != CommKind::recv, writes = comm.kind != CommKind::send;
         const bool has_input = comm.in != models::kNoSlot, has_output = comm.out != models::kNoSlot;
         const bool may_lack_input = comm.kind == CommKind::scatter;  // on a rank that is not the root
@@ -286,10 +275,10 @@ class ClassChecker : ClassRule {
 
 void check_indices(const Program& program) {
     const Parallelism& p = program.plan->parallelism;
-    const std::int64_t classes = is_replicated(program) ? std::min<std::int64_t>(p.dp, 2) : p.pp;
+    const std::int64_t classes = is_replicated(*program.plan) ? std::min<std::int64_t>(p.dp, 2) : p.pp;
     if (static_cast<std::int64_t>(program.classes.size()) != classes) {
         fail(program, kIndices, {}, "{} classes for {} {}", program.classes.size(), classes,
-             is_replicated(program) ? "kinds of replica" : "pipeline stages");
+             is_replicated(*program.plan) ? "kinds of replica" : "pipeline stages");
     }
     for (const BodyId b : program.bodies.indices()) BodyChecker(program, b).run();
     const TouchedSlots touched = touched_slots(program);

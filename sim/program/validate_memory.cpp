@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "sim/program/validate_forms.h"
-#include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
 namespace {
@@ -99,30 +98,20 @@ class Footprint : ClassRule {
         const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
         const std::int64_t turns = 1 + std::max(choices.forward_prefetch, choices.backward_prefetch);
         IndexedVector<ChunkIndex, std::int64_t> by_chunk(ranks_.chunks.size());
-        for (const UnitSize& unit : units_) by_chunk[unit.contents.chunk] += unit.contents.is_root ? 0 : 1;
-        std::int64_t sum = 0, most = 0;
-        for (const std::int64_t count : by_chunk) {
-            sum += count;
-            most = std::max(most, std::min(count, turns));
+        std::int64_t all = 0, most = 0;
+        for (const UnitSize& unit : units_) {
+            if (unit.contents.is_root) continue;
+            most = std::max(most, ++by_chunk[unit.contents.chunk]);
+            ++all;
         }
-        return p_.reshard_after_forward ? most : sum;
+        return p_.reshard_after_forward ? std::min(most, turns) : all;
     }
-
-    /// Shards at rest are kept in fp32, as the master weights.
-    [[nodiscard]] bool has_fp32_shards() const {
-        return sharding_.gathers_units && plan_.implementation.stores_fp32_shards;
-    }
-    [[nodiscard]] std::int64_t shard_bytes() const {
-        const DType stored = has_fp32_shards() ? DType::fp32 : precision_.parameter;
-        return ranks_.shard_elements * size_of(stored);
-    }
-    [[nodiscard]] bool shards_on_host() const { return sharding_.gathers_units && savings_.offload_parameters; }
 
     void check_parameters() const {
         const std::int64_t elements = ranks_.parameter_elements;  // checked by the rule "parameters"
         const std::int64_t buffer = sharding_.gathers_units ? window_elements(gather_slots()) : elements;
         const std::int64_t bytes = buffer * size_of(precision_.parameter);
-        const std::int64_t shards = shards_on_host() ? 0 : shard_bytes();
+        const std::int64_t shards = shards_on_host_ ? 0 : shard_bytes_;
         equal("weight_copy_bytes", ranks_.weight_copy_bytes, weight_copies());
         equal("parameter_buffer_elements", ranks_.parameter_buffer_elements, buffer);
         equal("gathered", memory_.gathered, sharding_.gathers_units ? bytes : 0);
@@ -152,7 +141,7 @@ class Footprint : ClassRule {
         equal("gradient_buffer_elements", ranks_.gradient_buffer_elements, buffer);
         equal("gradients", memory_.gradients,
               buffer * size_of(sharding_.gradient_dtype) + shards * size_of(precision_.gradient));
-        if (!is_replicated(program_)) equal("reductions", memory_.reductions, staging());
+        if (!is_replicated(plan_)) equal("reductions", memory_.reductions, staging());
         equal("reduction_bytes", ranks_.reduction_bytes, memory_.reductions);
     }
 
@@ -172,18 +161,18 @@ class Footprint : ClassRule {
 
     void check_states() const {
         std::int64_t updated = sharding_.shards_states ? ranks_.shard_elements : ranks_.parameter_elements;
-        if (is_replicated(program_) && c_ > 0) updated = 0;
-        const bool has_master = precision_.master_weights && !has_fp32_shards();
+        if (is_replicated(plan_) && c_ > 0) updated = 0;
+        const bool has_master = precision_.master_weights && !fp32_shards_;
         const std::int64_t kept = plan_.training.optimizer.states() + (has_master ? 1 : 0);
         const std::int64_t states = updated * kept * size_of(DType::fp32);
         equal("optimizer_elements", ranks_.optimizer_elements, updated);
         equal("optimizer_states", memory_.optimizer_states, savings_.offload_optimizer ? 0 : states);
 
-        std::int64_t host = shards_on_host() ? shard_bytes() : 0;
+        std::int64_t host = shards_on_host_ ? shard_bytes_ : 0;
         if (savings_.offload_optimizer) {
-            const DType sent = sharding_.reduces_units ? precision_.gradient : sharding_.gradient_dtype;
             // Parameters that live on the host are updated in place.
-            host += states + updated * (size_of(sent) + (shards_on_host() ? 0 : size_of(precision_.parameter)));
+            host += states + updated * (size_of(sharding_.reduced_dtype) +
+                                        (shards_on_host_ ? 0 : size_of(precision_.parameter)));
         }
         for (const Chunk& chunk : ranks_.chunks) host += chunk.host_frame_bytes * chunk.frame_count;
         equal("host_bytes", ranks_.host_bytes, host);
@@ -220,6 +209,10 @@ class Footprint : ClassRule {
     const MemoryFootprint& memory_ = ranks_.memory;
     const MemorySavings& savings_ = plan_.training.memory;
     const Precision& precision_ = plan_.training.precision;
+    const bool fp32_shards_ = sharding_.gathers_units && plan_.implementation.stores_fp32_shards;  // as master weights
+    const bool shards_on_host_ = sharding_.gathers_units && savings_.offload_parameters;
+    const std::int64_t shard_bytes_ =
+        ranks_.shard_elements * size_of(fp32_shards_ ? DType::fp32 : precision_.parameter);
     std::vector<UnitSize> units_;
 };
 

@@ -21,35 +21,30 @@ const Communication& communication_of(const Program& program, const Trace& trace
 struct Facts {
     std::int64_t elements = 0;
     DType dtype{};
-    // Of transfers.
-    std::int32_t micro_batch = 0;
-    std::int64_t virtual_stage = 0;  // the stage whose output, or the gradient of whose output, is sent
-    std::int32_t direction = 0;
     // Of collectives.
     CommKind kind{};
     ReduceOp reduce{};
     std::int32_t root = 0;
+    // Of transfers.
+    std::int32_t micro_batch = 0;
+    std::int64_t virtual_stage = 0;  // the stage whose output, or the gradient of whose output, is sent
+    std::int32_t direction = 0;
     bool operator==(const Facts&) const = default;
 };
 
 Facts facts_of(const Program& program, const Trace& trace, std::int32_t index) {
     const Communication& comm = communication_of(program, trace, index);
-    Facts facts{.elements = comm.elements, .dtype = comm.dtype};
     const Call& call = call_of(trace, index);
-    if (!is_pipeline(call.stream)) {
-        facts.kind = comm.kind;
-        facts.reduce = comm.reduce;
-        facts.root = comm.root;
-        return facts;
-    }
+    if (!is_pipeline(call.stream)) return {comm.elements, comm.dtype, comm.kind, comm.reduce, comm.root};
     const RankClass& ranks = program.classes[trace.rank_class];
     const Action& action = ranks.actions[call.action];
     const Chunk& chunk = ranks.chunks[action.chunk];
     const bool from_previous = action.kind == ActionKind::recv_forward || action.kind == ActionKind::send_backward;
-    facts.micro_batch = action.micro_batch;
-    facts.virtual_stage = chunk.virtual_stage - (from_previous ? 1 : 0);
-    facts.direction = chunk.direction;
-    return facts;
+    return {.elements = comm.elements,
+            .dtype = comm.dtype,
+            .micro_batch = action.micro_batch,
+            .virtual_stage = chunk.virtual_stage - (from_previous ? 1 : 0),
+            .direction = chunk.direction};
 }
 
 std::string described(const Facts& facts, std::string_view rule) {
@@ -78,18 +73,18 @@ void compare(const Program& program, std::string_view rule, std::string_view pla
     }
 }
 
-/// A pipeline stream carries a single kind of action, so that the order on it is the order of the transfers.
+/// A pipeline stream carries a single kind of action, so that the order on it is the order of the transfers. Down and
+/// up, the streams come in the order of the kinds.
 void check_pipeline_streams(const Program& program, const Trace& trace) {
-    // The streams come in this order, first those that carry activations down.
     constexpr std::array kKinds{ActionKind::recv_forward, ActionKind::send_forward, ActionKind::recv_backward,
                                 ActionKind::send_backward};
-    std::size_t flow = 0;
     for (const Stream stream : kStreams) {
         if (!is_pipeline(stream)) continue;
-        const ActionKind kind = kKinds[flow++ % kKinds.size()];
+        const auto place = static_cast<std::size_t>(stream) - static_cast<std::size_t>(Stream::pp_recv_forward);
         for (const std::int32_t index : trace.calls_on[stream]) {
             const Call& call = call_of(trace, index);
-            if (program.classes[trace.rank_class].actions[call.action].kind == kind) continue;
+            const ActionKind kind = program.classes[trace.rank_class].actions[call.action].kind;
+            if (kind == kKinds[place % kKinds.size()]) continue;
             fail(program, kTransfers, site_of(trace, call), "it is on the stream {}", stream);
         }
     }

@@ -23,8 +23,7 @@ class DryRun {
     }
 
     void run() {
-        bool moved = true;
-        while (moved) {
+        for (bool moved = true; moved;) {
             moved = false;
             for (const ClassIndex c : traces_.indices()) {
                 while (sweep(c)) moved = true;

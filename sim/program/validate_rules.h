@@ -106,14 +106,25 @@ using Traces = IndexedVector<ClassIndex, Trace>;
 }
 
 /// Whether the plan uses torch DataParallel: its classes are the master and the other replicas, not pipeline ranks.
-[[nodiscard]] bool is_replicated(const Program& program);
+[[nodiscard]] inline bool is_replicated(const Plan& plan) {
+    return plan.parallelism.data_parallel == DataParallel::dp;
+}
 /// One rank of the class.
-[[nodiscard]] std::int64_t representative(const Program& program, ClassIndex rank_class);
+[[nodiscard]] inline std::int64_t representative(const Program& program, ClassIndex rank_class) {
+    return is_replicated(*program.plan) ? rank_class.value() : program.mesh->rank_at({.pp = rank_class.value()});
+}
 /// The classes, ascending, of the members of the group that a rank of the class has on the axis.
 [[nodiscard]] std::vector<ClassIndex> classes_of_group(const Program& program, GroupAxis axis, ClassIndex rank_class);
 /// Whether the ranks of the axis reduce gradients and gather parameters.
 [[nodiscard]] constexpr bool moves_buckets(GroupAxis axis) {
     return axis == GroupAxis::dp || axis == GroupAxis::dp_shard || axis == GroupAxis::edp;
+}
+/// Passes come first, under the same names, among the kinds of actions and among the phases.
+[[nodiscard]] constexpr bool is_pass(ActionKind kind) {
+    return kind <= ActionKind::backward_weight;
+}
+[[nodiscard]] constexpr bool is_pass(Phase phase) {
+    return phase <= Phase::backward_weight;
 }
 /// The stream at the other end of a pipeline stream's transfers: the receiving one of a send and vice versa.
 [[nodiscard]] Stream opposite(Stream pipeline_stream);
