@@ -205,7 +205,8 @@ class CellMap {
             const std::int32_t last = cell(std::min(end, range.end));
             runs.push_back({.region = range.region, .first = cell(begin), .last = last, .slot = touch.slot});
         };
-        if (body.phase == Phase::offload && range.region == Region::offload_window && !touch.write) {
+        if (body.phase == Phase::offload && range.region == Region::offload_window && !touch.write &&
+            saved_.contains(segment.layer)) {
             // A copy of a layer's saved activations reads only the slots that the forward pass has written.
             for (const auto& [begin, end] : saved_.at(segment.layer)) add(range.begin + begin, range.begin + end);
             return runs;

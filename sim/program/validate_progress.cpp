@@ -6,8 +6,6 @@
 // One rank may stand for its class. The ranks of a class execute the same actions, and each of them is paired or
 // grouped with the same number of ranks of another class. So if all ranks of each class are equally far, they still are
 // after the next completion, even if the pairs of the classes form a ring.
-#include <algorithm>
-
 #include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
@@ -94,11 +92,10 @@ class DryRun {
             const bool paired = is_pipeline(stream);
             const Stream theirs = paired ? opposite(stream) : stream;
             const auto& others = paired ? partners_[c].by_stream[stream] : partners_[c].by_axis[axis];
-            const bool all_here = std::all_of(others.begin(), others.end(), [&](ClassIndex other) {
+            for (const ClassIndex other : others) {
                 const Call* reached = ready_head(other, theirs);
-                return reached != nullptr && instruction_of(program_, *reached).communication.axis == axis;
-            });
-            if (!all_here) return false;
+                if (reached == nullptr || instruction_of(program_, *reached).communication.axis != axis) return false;
+            }
             for (const ClassIndex other : others) ++completed_[other][theirs];
         }
         ++completed_[c][stream];
