@@ -59,20 +59,12 @@ ClassIndex Program::class_of(std::int64_t rank) const {
 }
 
 std::int64_t Program::peer_of(Stream stream, std::int64_t rank) const {
-    const bool sends = stream == Stream::pp_send_forward || stream == Stream::pp_send_backward ||
-                       stream == Stream::pp_up_send_forward || stream == Stream::pp_up_send_backward;
-    const GroupAxis axis = axis_of(stream);
-    if (sends) {
-        const std::vector<std::int64_t> pair = mesh->group_of(axis, rank);
-        ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
-        return pair.back();
-    }
-    // Gradients go from a stage to the one that sent it activations, so the peer is the receiver of the opposite flow.
-    const GroupAxis back = axis == GroupAxis::down_forward    ? GroupAxis::down_backward
-                           : axis == GroupAxis::down_backward ? GroupAxis::down_forward
-                           : axis == GroupAxis::up_forward    ? GroupAxis::up_backward
-                                                              : GroupAxis::up_forward;
-    const std::vector<std::int64_t> pair = mesh->group_of(back, rank);
+    const auto flow = static_cast<std::size_t>(axis_of(stream));
+    // Gradients go from a stage to the one that sent it activations, so the peer of a receive is the receiver of the
+    // opposite flow. Opposite flows follow each other.
+    constexpr auto kFirst = static_cast<std::size_t>(GroupAxis::down_forward);
+    const auto axis = static_cast<GroupAxis>(is_send(stream) ? flow : kFirst + ((flow - kFirst) ^ 1U));
+    const std::vector<std::int64_t> pair = mesh->group_of(axis, rank);
     ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
     return pair.back();
 }
@@ -109,7 +101,8 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
     return whole * rounds + (rest * rounds + n / 2) / n;
 }
 
-/// The number of times that a rank of the class calls each body in a step.
+}  // namespace
+
 IndexedVector<BodyId, std::int64_t> calls_of_bodies(const Program& program, ClassIndex rank_class) {
     const RankClass& ranks = program.classes.at(rank_class);
     IndexedVector<SegmentListId, std::int64_t> list_calls(ranks.segment_lists.size());
@@ -120,8 +113,6 @@ IndexedVector<BodyId, std::int64_t> calls_of_bodies(const Program& program, Clas
     }
     return body_calls;
 }
-
-}  // namespace
 
 std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class) {
     const auto body_calls = calls_of_bodies(program, rank_class);

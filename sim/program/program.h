@@ -58,6 +58,10 @@ inline constexpr auto kStreams = enum_values<Stream, kStreamCount>();
 [[nodiscard]] constexpr bool is_pipeline(Stream s) {
     return s >= Stream::pp_recv_forward;
 }
+[[nodiscard]] constexpr bool is_send(Stream s) {
+    return s == Stream::pp_send_forward || s == Stream::pp_send_backward || s == Stream::pp_up_send_forward ||
+           s == Stream::pp_up_send_backward;
+}
 /// Streams that hold operators only, no communication.
 [[nodiscard]] constexpr bool is_local(Stream s) {
     return s <= Stream::side;
@@ -439,6 +443,9 @@ enum class StepKind : std::uint8_t { steady, first };
 /// conflicting memory accesses are ordered; frames and boundary buffers are taken and returned; the bytes per rank
 /// equal the closed forms.
 void validate(const Program& program);
+
+/// The number of times that a rank of the class calls each body in a step.
+[[nodiscard]] IndexedVector<BodyId, std::int64_t> calls_of_bodies(const Program& program, ClassIndex rank_class);
 
 /// What one rank of the class communicates in a step on one stream with one kind of collective.
 struct StreamVolume {

@@ -16,6 +16,8 @@
 namespace orrery::program::rules {
 namespace {
 
+constexpr std::string_view kFreshValues = "fresh values";
+
 using Clock = PerStream<std::int32_t>;
 
 /// The identity of the value in a cell: a read must expect the one that was written. kAnyValue, which matches
@@ -55,56 +57,61 @@ struct Cell {
     Clock reader_positions{};  // by stream: position of the last read since the last write; 0: none
 };
 
+struct Touch {
+    models::SlotIndex slot = models::kNoSlot;
+    bool write = false;
+    models::SlotIndex gradient = models::kNoSlot;  // of an operator that stages gradients or copies them back
+};
 /// The accesses of a body, which are the same for all classes.
 struct BodyView {
-    struct Touch {
-        models::SlotIndex slot = models::kNoSlot;
-        bool write = false;
-        models::SlotIndex gradient = models::kNoSlot;  // of an operator that stages gradients or copies them back
-    };
     IndexedVector<InstructionIndex, std::vector<Touch>> touches;
+    std::vector<models::SlotIndex> slots;                  // that it touches
     IndexedVector<models::SlotIndex, std::int32_t> names;  // slot names as numbers from 1, the same in all bodies
 };
 
-/// The slot of the gradient that the operator copies to or from a staging buffer; kNoSlot for other operators.
-models::SlotIndex staged_gradient(const Body& body, const models::Operator& op) {
-    const auto find = [&](Space space) {
-        for (const models::Operands* operands : {&op.in, &op.out}) {
-            for (const models::SlotIndex slot : *operands) {
-                if (slot != models::kNoSlot && body.slots[slot].space == space) return slot;
-            }
+/// The operator's first slot in the space; kNoSlot: none.
+models::SlotIndex operand_in(const Body& body, const models::Operator& op, Space space) {
+    for (const models::Operands* operands : {&op.in, &op.out}) {
+        for (const models::SlotIndex slot : *operands) {
+            if (slot != models::kNoSlot && body.slots[slot].space == space) return slot;
         }
-        return models::kNoSlot;
+    }
+    return models::kNoSlot;
+}
+
+std::vector<Touch> touches_of(const Body& body, const Instruction& instruction) {
+    std::vector<Touch> touches;
+    const auto add = [&](models::SlotIndex slot, bool write, models::SlotIndex gradient) {
+        if (slot != models::kNoSlot) touches.push_back({slot, write, gradient});
     };
-    return find(Space::reduction) == models::kNoSlot ? models::kNoSlot : find(Space::gradient);
+    if (instruction.is_communication) {
+        const Communication& comm = instruction.communication;
+        // Only the root of a broadcast in place reads, and ranks of a class differ in whether they are the root.
+        const bool receives = comm.kind == CommKind::broadcast && comm.in == comm.out;
+        visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) {
+            if (write || !receives) add(slot, write, models::kNoSlot);
+        });
+        return touches;
+    }
+    for (const models::Operator& op : operators_of(body, instruction)) {
+        const bool stages = operand_in(body, op, Space::reduction) != models::kNoSlot;
+        const models::SlotIndex gradient = stages ? operand_in(body, op, Space::gradient) : models::kNoSlot;
+        for (const models::SlotIndex slot : op.in) add(slot, false, gradient);
+        add(op.scratch, true, gradient);
+        for (const models::SlotIndex slot : op.out) add(slot, true, gradient);
+    }
+    return touches;
 }
 
 IndexedVector<BodyId, BodyView> view_bodies(const Program& program) {
     std::map<std::string_view, std::int32_t> known;
+    const TouchedSlots touched = touched_slots(program);
     IndexedVector<BodyId, BodyView> views(program.bodies.size());
     for (const BodyId b : views.indices()) {
         const Body& body = program.bodies[b];
+        views[b].slots = touched[b];
         for (const Instruction& instruction : body.instructions) {
-            auto& touches = views[b].touches.emplace_back();
-            const auto add = [&](models::SlotIndex slot, bool write, models::SlotIndex gradient) {
-                if (slot != models::kNoSlot) touches.push_back({slot, write, gradient});
-            };
-            if (instruction.is_communication) {
-                const Communication& comm = instruction.communication;
-                // Only the root of a broadcast in place reads, and ranks of a class differ in whether they are the
-                // root.
-                const bool receives = comm.kind == CommKind::broadcast && comm.in == comm.out;
-                for (const SlotAccess& access : accesses_of(body, instruction)) {
-                    if (access.write || !receives) add(access.slot, access.write, models::kNoSlot);
-                }
-            }
-            for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-                const auto& op = body.operators[instruction.first_operator + i];
-                const models::SlotIndex gradient = staged_gradient(body, op);
-                for (const models::SlotIndex slot : op.in) add(slot, false, gradient);
-                add(op.scratch, true, gradient);
-                for (const models::SlotIndex slot : op.out) add(slot, true, gradient);
-            }
+            views[b].touches.push_back(touches_of(body, instruction));
         }
         for (const Slot& slot : body.slots) {
             const auto next = static_cast<std::int32_t>(known.size()) + 1;
@@ -124,8 +131,6 @@ class CellMap {
   public:
     CellMap(const Program& program, const IndexedVector<BodyId, BodyView>& views, const RankClass& ranks)
         : program_(program), views_(views), ranks_(ranks) {
-        windowed_parameters_ = ranks.shard_elements > 0 && !ranks.parameter_shards_alias;
-        windowed_gradients_ = ranks.shard_elements > 0 && !ranks.gradient_shards_alias;
         for (const auto& list : ranks.segment_lists) {
             for (const Segment& segment : list) collect_cuts(segment);
         }
@@ -140,10 +145,10 @@ class CellMap {
         }
     }
 
-    /// Whether the region is a window that units use in turn.
+    /// Whether the region, of parameters or gradients, is a window that units use in turn.
     [[nodiscard]] bool windowed(Region region) const {
-        return (region == Region::parameter && windowed_parameters_) ||
-               (region == Region::gradient && windowed_gradients_);
+        const bool alias = region == Region::parameter ? ranks_.parameter_shards_alias : ranks_.gradient_shards_alias;
+        return ranks_.shard_elements > 0 && !alias;
     }
     [[nodiscard]] std::size_t cells_in(Region region) const { return cuts_[cuts_of(region)].size(); }
     [[nodiscard]] const std::vector<CellRun>& runs(const Action& action, const Call& call) const {
@@ -155,19 +160,13 @@ class CellMap {
 
     void collect_cuts(const Segment& segment) {
         const Body& body = program_.bodies[segment.body];
-        IndexedVector<models::SlotIndex, bool> seen(body.slots.size());
-        for (const auto& touches : views_[segment.body].touches) {
-            for (const BodyView::Touch& touch : touches) {
-                if (seen[touch.slot]) continue;
-                seen[touch.slot] = true;
-                const MemoryRange range = resolve(ranks_, body.phase, segment, body.slots[touch.slot]);
-                auto& cuts = cuts_[cuts_of(range.region)];
-                cuts.push_back(range.begin);
-                cuts.push_back(range.end);
-                if (body.phase == Phase::forward && range.region == Region::offload_window) {
-                    saved_[segment.layer].emplace(range.begin - segment.activation_base,
-                                                  range.end - segment.activation_base);
-                }
+        for (const models::SlotIndex slot : views_[segment.body].slots) {
+            const MemoryRange range = resolve(ranks_, body.phase, segment, body.slots[slot]);
+            auto& cuts = cuts_[cuts_of(range.region)];
+            cuts.insert(cuts.end(), {range.begin, range.end});
+            if (body.phase == Phase::forward && range.region == Region::offload_window) {
+                const std::int64_t base = segment.activation_base;
+                saved_[segment.layer].emplace(range.begin - base, range.end - base);
             }
         }
     }
@@ -175,20 +174,17 @@ class CellMap {
     [[nodiscard]] SegmentRuns runs_of(const Segment& segment) const {
         const Body& body = program_.bodies[segment.body];
         const BodyView& view = views_[segment.body];
-        IndexedVector<models::SlotIndex, std::vector<CellRun>> of_slot(
-            body.slots.size());  // computed at a slot's first access
+        IndexedVector<models::SlotIndex, std::vector<CellRun>> of_slot(body.slots.size());  // from its first access on
         SegmentRuns result(body.instructions.size());
         for (const InstructionIndex i : result.indices()) {
             result[i].reserve(view.touches[i].size());
-            for (const BodyView::Touch& touch : view.touches[i]) {
-                const Slot& slot = body.slots[touch.slot];
+            for (const Touch& touch : view.touches[i]) {
                 std::vector<CellRun>& runs = of_slot[touch.slot];
-                if (runs.empty()) runs = find_runs(body, segment, touch, view.names[touch.slot]);
+                if (runs.empty()) runs = find_runs(body, segment, touch);
+                const ValueId value = value_of(body, segment, touch, view.names[touch.slot]);
                 for (CellRun run : runs) {
                     run.write = touch.write;
-                    if (slot.space == Space::reduction && body.phase != Phase::exchange) {
-                        run.value = staged_value(body, segment, touch);
-                    }
+                    run.value = value;
                     result[i].push_back(run);
                 }
             }
@@ -196,59 +192,56 @@ class CellMap {
         return result;
     }
 
-    /// One run, or several if the slot contains unused bytes: a copy of a layer's saved activations reads only the
-    /// slots that the forward pass has written, and a reduction of a unit's gradients does not read the padding.
-    [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, const BodyView::Touch& touch,
-                                                 std::int32_t name) const {
+    /// The runs of the slot's used parts, usually one.
+    [[nodiscard]] std::vector<CellRun> find_runs(const Body& body, const Segment& segment, const Touch& touch) const {
         const Slot& slot = body.slots[touch.slot];
         const MemoryRange range = resolve(ranks_, body.phase, segment, slot);
         const auto& cuts = cuts_[cuts_of(range.region)];
         const auto cell = [&](std::int64_t cut) {
             return static_cast<std::int32_t>(std::lower_bound(cuts.begin(), cuts.end(), cut) - cuts.begin());
         };
-        CellRun run{.region = range.region,
-                    .first = cell(range.begin),
-                    .last = cell(range.end),
-                    .slot = touch.slot,
-                    .value = value_of(body, segment, slot, name)};
-        if (body.phase == Phase::offload && range.region == Region::offload_window && !touch.write) {
-            std::vector<CellRun> runs;
-            for (const auto& [begin, end] : saved_.at(segment.layer)) {
-                run.first = cell(range.begin + begin);
-                run.last = cell(std::min(range.begin + end, range.end));
-                if (run.first < run.last) runs.push_back(run);
-            }
+        std::vector<CellRun> runs;
+        const auto add = [&](std::int64_t begin, std::int64_t end) {
+            const std::int32_t last = cell(std::min(end, range.end));
+            runs.push_back({.region = range.region, .first = cell(begin), .last = last, .slot = touch.slot});
+        };
+        if (body.phase == Phase::offload && range.region == Region::offload_window && !touch.write &&
+            saved_.contains(segment.layer)) {
+            // A copy of a layer's saved activations reads only the slots that the forward pass has written.
+            for (const auto& [begin, end] : saved_.at(segment.layer)) add(range.begin + begin, range.begin + end);
             return runs;
         }
-        if (slot.space != Space::gradient || !windowed_gradients_ || body.phase != Phase::reduce) return {run};
+        std::int64_t begin = range.begin;
+        if (slot.space == Space::gradient && body.phase == Phase::reduce && windowed(Region::gradient)) {
+            for (const auto& [from, to] : padding_of(segment, slot)) {  // a reduction of a unit does not read it
+                add(begin, range.begin + from);
+                begin = std::min(range.end, range.begin + to);
+            }
+        }
+        add(begin, range.end);
+        return runs;
+    }
+
+    /// The padding of parameters in a unit's gradients, relative to the slot's begin.
+    [[nodiscard]] std::vector<std::pair<std::int64_t, std::int64_t>> padding_of(const Segment& segment,
+                                                                                const Slot& slot) const {
+        std::vector<std::pair<std::int64_t, std::int64_t>> padding;
         const auto bucket = std::find_if(ranks_.buckets.begin(), ranks_.buckets.end(), [&](const Bucket& one) {
             return (one.range == ParameterRange::expert) == (slot.range == ParameterRange::expert) &&
                    one.shard_offset == segment.shard_base[slot.range];
         });
-        if (bucket == ranks_.buckets.end()) return {run};
-        std::vector<CellRun> runs;
-        const std::int64_t flat = bucket->offset + slot.offset;
-        const std::int32_t last = run.last;
+        if (bucket == ranks_.buckets.end()) return padding;
         for (const Parameter& parameter : ranks_.parameters) {
-            const std::int64_t padding = parameter.offset + parameter.elements;
-            if (parameter.padding == 0 || padding < flat || padding >= flat + slot.decl.elements()) continue;
-            run.last = cell(range.begin + padding - flat);
-            runs.push_back(run);
-            run.first = std::min(last, cell(range.begin + padding + parameter.padding - flat));
+            const std::int64_t from = parameter.offset + parameter.elements - bucket->offset - slot.offset;
+            if (parameter.padding == 0 || from < 0 || from >= slot.decl.elements()) continue;
+            padding.emplace_back(from, from + parameter.padding);
         }
-        run.last = last;
-        if (run.first < run.last) runs.push_back(run);
-        return runs;
+        return padding;
     }
 
-    /// The value in a staging buffer is identified by the offset of its gradients.
-    [[nodiscard]] ValueId staged_value(const Body& body, const Segment& segment, const BodyView::Touch& touch) const {
-        if (touch.gradient == models::kNoSlot) return touch.write ? kSameValue : kAnyValue;
-        return resolve(ranks_, body.phase, segment, body.slots[touch.gradient]).begin;
-    }
-
-    [[nodiscard]] ValueId value_of(const Body& body, const Segment& segment, const Slot& slot,
+    [[nodiscard]] ValueId value_of(const Body& body, const Segment& segment, const Touch& touch,
                                    std::int32_t name) const {
+        const Slot& slot = body.slots[touch.slot];
         if (body.phase == Phase::exchange) return kAnyValue;
         switch (slot.space) {
             case Space::activation:
@@ -258,33 +251,26 @@ class CellMap {
             case Space::optimizer:
                 return layer_slot(-1, name);
             case Space::parameter:
-                return windowed_parameters_ ? layer_slot(0, 1) + 4 * segment.shard_base[slot.range] : kAnyValue;
-            case Space::gradient:
-                return windowed_gradients_ ? layer_slot(0, 1) + 4 * segment.shard_base[slot.range] : kAnyValue;
+            case Space::gradient: {
+                const Region region = slot.space == Space::parameter ? Region::parameter : Region::gradient;
+                return windowed(region) ? layer_slot(0, 1) + 4 * segment.shard_base[slot.range] : kAnyValue;
+            }
             case Space::host:
                 if (body.phase == Phase::offload) return layer_slot(segment.layer, 0);
                 // Parameters and gradients have several names in host memory.
                 if (slot.decl.role == models::SlotRole::parameter) return layer_slot(0, 1);
                 return slot.decl.role == models::SlotRole::gradient ? layer_slot(1, 1) : layer_slot(2, name);
-            case Space::parameter_shard:
-            case Space::gradient_shard:
-            case Space::reduction:
-            case Space::tied_parameter:
-            case Space::tied_gradient:
-            case Space::hidden_in:
-            case Space::hidden_out:
-            case Space::hidden_gradient:
-            case Space::hidden_gradient_out:
-            case Space::scalars:
-                break;
+            case Space::reduction:  // identified by the offset of the gradients
+                if (touch.gradient == models::kNoSlot) return touch.write ? kSameValue : kAnyValue;
+                return resolve(ranks_, body.phase, segment, body.slots[touch.gradient]).begin;
+            default:
+                return kAnyValue;
         }
-        return kAnyValue;
     }
 
     const Program& program_;
     const IndexedVector<BodyId, BodyView>& views_;
     const RankClass& ranks_;
-    bool windowed_parameters_ = false, windowed_gradients_ = false;
     PerRegion<std::vector<std::int64_t>> cuts_;  // cell i is [cuts[i], cuts[i + 1])
     /// By layer: the ranges of its forward pass's slots in the offload window, relative to the layer's base.
     std::map<std::int32_t, std::set<std::pair<std::int64_t, std::int64_t>>> saved_;
@@ -295,157 +281,112 @@ class AccessWalk {
   public:
     AccessWalk(const Program& program, const IndexedVector<BodyId, BodyView>& views, const Trace& trace)
         : program_(program), trace_(trace), ranks_(program.classes[trace.rank_class]), map_(program, views, ranks_) {
-        for (const Chunk& chunk : ranks_.chunks) {
-            first_frame_.push_back(frames_);
-            frames_ += chunk.frame_count;
-        }
         for (const Region region : kRegions) {
-            cells_[region].resize(map_.cells_in(region) * static_cast<std::size_t>(instances(region)));
+            if (region == Region::gradient_out) continue;  // kept with the backward boundaries
+            for (const ChunkIndex chunk : ranks_.chunks.indices()) {
+                const std::int32_t count = instance_count(ranks_, ranks_.chunks[chunk], region);
+                const bool has_any = chunk == 0 || region == Region::activation || region == Region::host_frame;
+                cells_[region].emplace_back(has_any ? map_.cells_in(region) * static_cast<std::size_t>(count) : 0);
+            }
         }
     }
 
     void run() {
-        std::vector<Clock> previous;
-        std::vector<Clock> current(trace_.calls.size());
         for (step_ = 0; step_ < 2; ++step_) {
+            current_.swap(previous_);
+            current_.resize(trace_.calls.size());
             for (std::size_t i = 0; i < trace_.calls.size(); ++i) {
-                current[i] = clock_of(i, previous, current);
-                visit(trace_.calls[i], current[i]);
+                current_[i] = clock_of(trace_.calls[i]);
+                visit(trace_.calls[i], current_[i]);
             }
-            previous.swap(current);
-            current.resize(trace_.calls.size());
         }
     }
 
   private:
-    [[nodiscard]] std::int32_t instances(Region region) const {
-        if (region == Region::gradient_out) return 0;  // kept with the backward boundaries
-        if (region == Region::activation || region == Region::host_frame) return frames_;
-        return instance_count(ranks_, ranks_.chunks.front(), region);
-    }
-
-    /// The cells of the region, or of its instance that the action binds.
+    /// The cells of the instance of the region that the action binds.
     [[nodiscard]] Cell* cells_of(const Action& action, Region region) {
-        if (!is_bound(region)) return cells_[region].data();
         const Instance bound = bound_by(action, region);
-        auto index = static_cast<std::size_t>(bound.index);
-        if (region == Region::activation || region == Region::host_frame) {
-            index += static_cast<std::size_t>(first_frame_[bound.chunk]);
-        }
-        return cells_[bound.region].data() + index * map_.cells_in(region);
+        return cells_[bound.region][bound.chunk].data() + static_cast<std::size_t>(bound.index) * map_.cells_in(region);
     }
 
     /// Adds to `clock` that the instruction at `position` on the stream, in this step or the previous one, has
     /// completed, together with that instruction's own clock.
-    void join(Clock& clock, Stream stream, std::int32_t position, std::int32_t steps_back,
-              const std::vector<Clock>& previous, const std::vector<Clock>& current) const {
+    void join(Clock& clock, Stream stream, std::int32_t position, std::int32_t steps_back) const {
         if (position == 0 || steps_back > step_) return;
         const auto call = static_cast<std::size_t>(trace_.calls_on[stream][static_cast<std::size_t>(position - 1)]);
-        const Clock& known = steps_back == 0 ? current[call] : previous[call];
+        const Clock& known = steps_back == 0 ? current_[call] : previous_[call];
         for (const Stream s : kStreams) clock[s] = std::max(clock[s], known[s]);
         clock[stream] = std::max(clock[stream], (step_ - steps_back) * trace_.count_on(stream) + position);
     }
 
-    [[nodiscard]] Clock clock_of(std::size_t index, const std::vector<Clock>& previous,
-                                 const std::vector<Clock>& current) const {
-        const Call& call = trace_.calls[index];
+    [[nodiscard]] Clock clock_of(const Call& call) const {
         Clock clock{};
-        if (call.position > 1) {
-            join(clock, call.stream, call.position - 1, 0, previous, current);
-        } else {
-            join(clock, call.stream, trace_.count_on(call.stream), 1, previous, current);
-        }
-        for (std::int32_t e = 0; e < call.event_count; ++e) {
-            const Event& event = trace_.events[static_cast<std::size_t>(call.first_event + e)];
-            join(clock, event.stream, event.count, event.steps_back, previous, current);
-        }
+        const bool first = call.position == 1;  // it follows the last one of the previous step
+        join(clock, call.stream, first ? trace_.count_on(call.stream) : call.position - 1, first ? 1 : 0);
+        for (const Event& event : events_of(trace_, call)) join(clock, event.stream, event.count, event.steps_back);
         return clock;
     }
 
     [[nodiscard]] const Call& call_at(Stream stream, std::int32_t position) const {
         const auto& calls = trace_.calls_on[stream];
-        const auto index = static_cast<std::size_t>(position - 1) % calls.size();
-        return trace_.calls[static_cast<std::size_t>(calls[index])];
+        return call_of(trace_, calls[static_cast<std::size_t>(position - 1) % calls.size()]);
     }
 
-    [[noreturn]] void fail_at(std::string_view rule, const Call& call, const CellRun& run,
-                              const std::string& what) const {
-        const Action& action = ranks_.actions[call.action];
-        const Segment& segment = ranks_.segment_lists[action.segments][call.segment];
-        const Body& body = program_.bodies[segment.body];
-        fail(program_, rule, site_of(trace_, call),
-             "its " + std::string(run.write ? "write" : "read") + " of slot '" + body.slots[run.slot].decl.name +
-                 "' in the " + std::string(name_of(run.region)) + " " + what);
+    template <typename... T>
+    [[noreturn]] void refuse(std::string_view rule, const Call& call, const CellRun& run, Form<T...> form,
+                             const T&... values) const {
+        const Segment& segment = ranks_.segment_lists[ranks_.actions[call.action].segments][call.segment];
+        fail(program_, rule, site_of(trace_, call), "its {} of slot '{}' in the {} {}", run.write ? "write" : "read",
+             program_.bodies[segment.body].slots[run.slot].decl.name, run.region, text(form, values...));
     }
+    [[nodiscard]] std::string described(const Call& call) const { return describe(program_, site_of(trace_, call)); }
 
     void check_ordered(const Call& call, const Clock& clock, const CellRun& run, Stream stream, std::int32_t position,
                        std::string_view earlier_access) const {
         if (position <= clock[stream]) return;
-        const Call& earlier = call_at(stream, position);
         // Accesses within one instruction are ordered. The same instruction of the previous step has another position.
-        const std::int32_t own = step_ * trace_.count_on(call.stream) + call.position;
-        if (stream == call.stream && position == own) return;
-        fail_at("ordered accesses", call, run,
-                "is not ordered after the " + std::string(earlier_access) + " by " +
-                    describe(program_, site_of(trace_, earlier)));
+        if (stream == call.stream && position == position_of(call)) return;
+        refuse("ordered accesses", call, run, "is not ordered after the {} by {}", earlier_access,
+               described(call_at(stream, position)));
     }
 
     /// What a read and the write of its value must have in common: nothing, the step, the step and the micro-batch, or
     /// the step and the call of a body.
     enum class Scope : std::uint8_t { any, step, micro_batch, call };
     [[nodiscard]] Scope scope_of(Region region) const {
-        switch (region) {
-            case Region::activation:
-            case Region::host_frame:
-            case Region::offload_window:
-            case Region::input_boundary:
-            case Region::forward_boundary:
-            case Region::backward_boundary:
-            case Region::gradient_out:
-                return Scope::micro_batch;
-            case Region::transient:
-                return Scope::call;
-            case Region::weight_copy:
-                return Scope::step;
-            case Region::reduction:  // torch DataParallel's inputs come from the host
-                return is_replicated(program_) ? Scope::any : Scope::step;
-            case Region::parameter:
-                return map_.windowed(region) ? Scope::step : Scope::any;
-            case Region::gradient:
-                return map_.windowed(region) ? Scope::micro_batch : Scope::any;
-            case Region::parameter_shard:
-            case Region::gradient_shard:
-            case Region::optimizer:
-            case Region::host:
-            case Region::scalars:
-                break;
-        }
+        if (is_bound(region) || region == Region::offload_window) return Scope::micro_batch;
+        if (region == Region::transient) return Scope::call;
+        if (region == Region::weight_copy) return Scope::step;
+        // torch DataParallel's inputs come from the host.
+        if (region == Region::reduction && !is_replicated(*program_.plan)) return Scope::step;
+        if (region == Region::parameter && map_.windowed(region)) return Scope::step;
+        if (region == Region::gradient && map_.windowed(region)) return Scope::micro_batch;
         return Scope::any;
     }
 
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
-        constexpr std::string_view kRule = "fresh values";
         const Scope scope = scope_of(run.region);
         if (cell.writer_position == 0) {
-            if (scope != Scope::any) fail_at(kRule, call, run, "finds bytes that nobody has written");
+            if (scope != Scope::any) refuse(kFreshValues, call, run, "finds bytes that nobody has written");
             return;
         }
         const Call& writer = call_at(cell.writer_stream, cell.writer_position);
         const std::int32_t writer_step = (cell.writer_position - 1) / trace_.count_on(cell.writer_stream);
         const auto micro_batch = [&](const Call& of) { return ranks_.actions[of.action].micro_batch; };
-        bool fresh = scope == Scope::any || writer_step == step_;
+        bool fresh = matches(cell.writer_value, run.value) && (scope == Scope::any || writer_step == step_);
         if (scope == Scope::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
         if (scope == Scope::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
-        fresh = fresh && matches(cell.writer_value, run.value);
-        if (!fresh) {
-            fail_at(kRule, call, run,
-                    "finds what " + describe(program_, site_of(trace_, writer)) + " has written there");
-        }
+        if (!fresh) refuse(kFreshValues, call, run, "finds what {} has written there", described(writer));
+    }
+
+    /// The position of the call on its stream over both steps, from 1.
+    [[nodiscard]] std::int32_t position_of(const Call& call) const {
+        return step_ * trace_.count_on(call.stream) + call.position;
     }
 
     void visit(const Call& call, const Clock& clock) {
         const Action& action = ranks_.actions[call.action];
-        const std::int32_t position = step_ * trace_.count_on(call.stream) + call.position;
+        const std::int32_t position = position_of(call);
         for (const CellRun& run : map_.runs(action, call)) {
             Cell* cells = cells_of(action, run.region);
             for (std::int32_t i = run.first; i < run.last; ++i) {
@@ -467,7 +408,7 @@ class AccessWalk {
                 const bool reduces = run.value == kSameValue;
                 // Cells after the first one may be padding, which is never read.
                 if (cell.reduced_in_place && !read && !reduces && i == run.first) {
-                    fail_at("fresh values", call, run, "overwrites reduced values that have not been read");
+                    refuse(kFreshValues, call, run, "overwrites reduced values that have not been read");
                 }
                 cell.reduced_in_place = reduces;
                 cell.writer_position = position;
@@ -482,15 +423,14 @@ class AccessWalk {
     const Trace& trace_;
     const RankClass& ranks_;
     CellMap map_;
-    PerRegion<std::vector<Cell>> cells_;
-    IndexedVector<ChunkIndex, std::int32_t> first_frame_;
-    std::int32_t frames_ = 0;  // of all chunks
+    PerRegion<IndexedVector<ChunkIndex, std::vector<Cell>>> cells_;  // frames: of each chunk; others: of chunk 0
     std::int32_t step_ = 0;
+    std::vector<Clock> previous_, current_;  // of the calls of the previous step and of this one
 };
 
 }  // namespace
 
-void check_accesses(const Program& program, const IndexedVector<ClassIndex, Trace>& traces) {
+void check_accesses(const Program& program, const Traces& traces) {
     const IndexedVector<BodyId, BodyView> views = view_bodies(program);
     for (const Trace& trace : traces) AccessWalk(program, views, trace).run();
 }

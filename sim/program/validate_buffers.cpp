@@ -1,7 +1,7 @@
 // Rule "buffers": each frame and boundary buffer is held by one micro-batch of one chunk at a time, which gives it back
 // or hands it over to the neighbouring chunk on the same rank. Every buffer is used.
-#include <algorithm>
 #include <map>
+#include <optional>
 
 #include "sim/program/validate_rules.h"
 #include "sim/program/vocabulary.h"
@@ -17,76 +17,67 @@ struct Holder {
     std::int32_t micro_batch = -1;
     bool operator==(const Holder&) const = default;
 };
+constexpr Holder kNobody;
 
-std::string text_of(Holder holder) {
-    return "micro-batch " + std::to_string(holder.micro_batch) + " in chunk " + std::to_string(holder.chunk.value());
+std::string named(Holder holder) {
+    if (holder == kNobody) return "no micro-batch";
+    return text("micro-batch {} in chunk {}", holder.micro_batch, holder.chunk);
 }
 
+/// What an action does with a buffer: who holds it before and after. It takes a free buffer, holds its own, gives it
+/// back to nobody, or hands it over.
+struct Move {
+    Holder from, to;
+};
+std::optional<Move> move_if(bool moves, Holder from, Holder to) {
+    return moves ? std::optional(Move{from, to}) : std::nullopt;
+}
+/// What an action does with each buffer that it may bind. Without a move it must bind none.
+struct Moves {
+    std::optional<Move> frame{}, input{}, output{}, gradient_out{}, gradient{};
+    bool output_stays = false;  // `output` is a stage's input on this rank
+};
+
 /// A pool of equal buffers and their holders.
-class Pool {
+class Pool : ClassRule {
   public:
     Pool(const Program& program, ClassIndex c, std::string name, std::int32_t count)
-        : program_(program),
-          c_(c),
+        : ClassRule(program, c, kBuffers),
           name_(std::move(name)),
           holders_(static_cast<std::size_t>(count)),
           used_(static_cast<std::size_t>(count)) {}
 
-    void take(ActionIndex action, std::int32_t index, Holder holder) {
-        if (index < 0) refuse(action, "it binds no " + name_);
+    void apply(ActionIndex action, std::int32_t index, const std::optional<Move>& move) {
+        if (!move) {
+            if (index >= 0) refuse(action, "it binds {} {}, which it must not bind", name_, index);
+            return;
+        }
+        if (index < 0) refuse(action, "it binds no {}", name_);
         Holder& current = holders_[static_cast<std::size_t>(index)];
-        if (current.chunk >= 0) refuse(action, "it takes " + named(index) + ", which " + text_of(current) + " holds");
-        current = holder;
+        if (current != move->from) {
+            refuse(action, "it {} {} {}, which {} holds", move->from == kNobody ? "takes" : "binds", name_, index,
+                   named(current));
+        }
+        current = move->to;
         used_[static_cast<std::size_t>(index)] = true;
-    }
-    /// Checks that the holder has the buffer.
-    void hold(ActionIndex action, std::int32_t index, Holder holder) const {
-        if (index < 0) refuse(action, "it binds no " + name_);
-        const Holder current = holders_[static_cast<std::size_t>(index)];
-        if (current == holder) return;
-        refuse(action, "it binds " + named(index) + ", which " +
-                           (current.chunk < 0 ? std::string("no micro-batch") : text_of(current)) + " holds");
-    }
-    void give_back(ActionIndex action, std::int32_t index, Holder holder) { hand_over(action, index, holder, {}); }
-    void hand_over(ActionIndex action, std::int32_t index, Holder from, Holder to) {
-        hold(action, index, from);
-        holders_[static_cast<std::size_t>(index)] = to;
-    }
-    void refuse_bound(ActionIndex action, std::int32_t index) const {
-        if (index >= 0) refuse(action, "it binds " + named(index) + ", which it must not bind");
     }
 
     void finish() const {
         for (std::size_t i = 0; i < holders_.size(); ++i) {
-            const auto index = static_cast<std::int32_t>(i);
-            if (!used_[i]) refuse(-1, "no action uses " + named(index));
-            if (holders_[i].chunk >= 0) refuse(-1, named(index) + " is never given back by " + text_of(holders_[i]));
+            if (!used_[i]) refuse("no action uses {} {}", name_, i);
+            if (holders_[i] != kNobody) refuse("{} {} is never given back by {}", name_, i, named(holders_[i]));
         }
     }
 
   private:
-    [[nodiscard]] std::string named(std::int32_t index) const { return name_ + " " + std::to_string(index); }
-    [[noreturn]] void refuse(ActionIndex action, const std::string& what) const {
-        fail(program_, kBuffers, {.rank_class = c_, .action = action}, what);
-    }
-
-    const Program& program_;
-    ClassIndex c_;
     std::string name_;
     std::vector<Holder> holders_;
     std::vector<bool> used_;
 };
 
-class BufferCheck {
+class BufferCheck : ClassRule {
   public:
-    BufferCheck(const Program& program, ClassIndex c)
-        : program_(program),
-          c_(c),
-          ranks_(program.classes[c]),
-          shape_(shape_of(*program.plan)),
-          inputs_(program, c, "input boundary", ranks_.input_boundary_count),
-          outputs_(program, c, "forward boundary", ranks_.forward_boundary_count),
-          gradients_(program, c, "backward boundary", ranks_.backward_boundary_count) {
+    BufferCheck(const Program& program, ClassIndex c) : ClassRule(program, c, kBuffers) {
         for (const Chunk& chunk : ranks_.chunks)
             frames_.emplace_back(program, c, "activation frame", chunk.frame_count);
         for (const Action& action : ranks_.actions) {
@@ -97,43 +88,21 @@ class BufferCheck {
     void run() {
         for (const ActionIndex here : ranks_.actions.indices()) {
             const Action& action = ranks_.actions[here];
-            switch (action.kind) {
-                case ActionKind::forward:
-                    forward(here, action);
-                    break;
-                case ActionKind::backward:
-                    backward(here, action);
-                    break;
-                case ActionKind::backward_input:
-                    backward_input(here, action);
-                    break;
-                case ActionKind::backward_weight:
-                    backward_weight(here, action);
-                    break;
-                case ActionKind::recv_forward:
-                    binds_only(here, action, &inputs_);
-                    inputs_.take(here, action.input_boundary, holder_of(action));
-                    break;
-                case ActionKind::send_forward:
-                    binds_only(here, action, &outputs_);
-                    outputs_.give_back(here, action.forward_boundary, holder_of(action));
-                    break;
-                case ActionKind::recv_backward:
-                    binds_only(here, action, &gradients_);
-                    gradients_.take(here, action.backward_boundary, holder_of(action));
-                    break;
-                case ActionKind::send_backward:
-                    binds_only(here, action, &gradients_);
-                    gradients_.give_back(here, action.backward_boundary, holder_of(action));
-                    break;
-                case ActionKind::sync_gradients:
-                case ActionKind::optimizer_step:
-                    binds_only(here, action, nullptr);
-                    frame_of(action).refuse_bound(here, action.activation_frame);
-                    break;
-                case ActionKind::exchange:  // binds its micro-batch's frame, also before the forward takes it
-                    binds_only(here, action, nullptr);
-                    break;
+            const Moves moves = moves_of(action);
+            if (action.output_stays != moves.output_stays) {
+                refuse(here, "output_stays does not match the place of the next virtual stage");
+            }
+            // An exchange binds its micro-batch's frame, also before the forward takes it.
+            if (action.kind != ActionKind::exchange) {
+                frames_[action.chunk].apply(here, action.activation_frame, moves.frame);
+            }
+            inputs_.apply(here, action.input_boundary, moves.input);
+            (moves.output_stays ? inputs_ : outputs_).apply(here, action.forward_boundary, moves.output);
+            gradients_.apply(here, action.backward_boundary, moves.gradient);
+            const bool twice = action.gradient_out >= 0 && action.gradient_out == action.backward_boundary;
+            if (!twice) gradients_.apply(here, action.gradient_out, moves.gradient_out);
+            if (twice && is_pass(action.kind)) {  // a transfer of a gradient may bind it under both names
+                refuse(here, "it binds backward boundary {} twice", action.gradient_out);
             }
         }
         for (const Pool& pool : frames_) pool.finish();
@@ -143,198 +112,114 @@ class BufferCheck {
     }
 
   private:
-    [[nodiscard]] static Holder holder_of(const Action& action) { return {action.chunk, action.micro_batch}; }
-    [[nodiscard]] const Chunk& chunk_of(const Action& action) const { return ranks_.chunks[action.chunk]; }
-    [[nodiscard]] Pool& frame_of(const Action& action) { return frames_[action.chunk]; }
-
-    /// Checks that the action binds no boundary buffers outside `pool`, which may be null. gradient_out must be
-    /// unbound, or the same buffer as backward_boundary.
-    void binds_only(ActionIndex here, const Action& action, const Pool* pool) const {
-        if (pool != &inputs_) inputs_.refuse_bound(here, action.input_boundary);
-        if (pool != &outputs_) outputs_.refuse_bound(here, action.forward_boundary);
-        if (pool != &gradients_) gradients_.refuse_bound(here, action.backward_boundary);
-        if (pool != &gradients_) gradients_.refuse_bound(here, action.gradient_out);
-        if (pool == &gradients_ && action.gradient_out >= 0 && action.gradient_out != action.backward_boundary) {
-            gradients_.refuse_bound(here, action.gradient_out);
+    [[nodiscard]] Moves moves_of(const Action& action) const {
+        const bool is_stage = ranks_.chunks[action.chunk].part == ChunkPart::stage;
+        const Holder own{action.chunk, action.micro_batch};
+        switch (action.kind) {
+            case ActionKind::forward:
+                return is_stage ? forward(action, own) : vocabulary_forward(action, own);
+            case ActionKind::backward:
+                return is_stage ? backward(action, own) : vocabulary_backward(action, own);
+            case ActionKind::backward_input:
+                return backward_input(action, own);
+            case ActionKind::backward_weight:  // what it binds, it is the last to need
+                return {.frame = Move{own, kNobody},
+                        .input = move_if(action.input_boundary >= 0, own, kNobody),
+                        .gradient = move_if(action.backward_boundary >= 0, own, kNobody)};
+            case ActionKind::recv_forward:
+                return {.input = Move{kNobody, own}};
+            case ActionKind::send_forward:
+                return {.output = Move{own, kNobody}};
+            case ActionKind::recv_backward:
+                return {.gradient = Move{kNobody, own}};
+            case ActionKind::send_backward:
+                return {.gradient = Move{own, kNobody}};
+            default:
+                return {};
         }
     }
 
-    enum class Neighbour : std::uint8_t { none, here, elsewhere };
-    struct Adjacent {
-        Neighbour where = Neighbour::none;
-        Holder holder;  // if it is here
-    };
-    /// The virtual stage that follows by `shift`.
-    [[nodiscard]] Adjacent adjacent(const Action& action, std::int64_t shift) const {
-        const Chunk& chunk = chunk_of(action);
-        const std::int64_t stage = chunk.virtual_stage + shift;
-        if (stage < 0 || stage >= virtual_stages(shape_)) return {};
-        const StageHolder holder = stage_holder(shape_, stage, chunk.direction);
-        if (holder.rank != ranks_.pp_index) return {Neighbour::elsewhere, {}};
-        return {Neighbour::here, {holder.chunk, action.micro_batch}};
+    [[nodiscard]] Neighbour neighbour(const Action& action, std::int64_t shift) const {
+        return neighbour_of(shape_, ranks_, ranks_.chunks[action.chunk], shift);
+    }
+    /// Whether hidden states come from a stage or lookup before this stage, or go to a stage or head after it.
+    [[nodiscard]] bool is_joined(const Neighbour& neighbour) const {
+        return neighbour.exists() || p_.spreads_vocabulary();
     }
 
-    [[nodiscard]] const Parallelism& parallelism() const { return program_.plan->parallelism; }
-    [[nodiscard]] bool is_vocabulary(const Action& action) const { return chunk_of(action).part != ChunkPart::stage; }
-    [[nodiscard]] static Holder stage_of(const Action& action) { return {0, action.micro_batch}; }
+    [[nodiscard]] Moves forward(const Action& action, Holder own) const {
+        const Neighbour next = neighbour(action, 1);
+        const Holder receiver = next.is_here ? Holder{next.holder.chunk, action.micro_batch} : own;
+        return {.frame = Move{kNobody, own},
+                .input = move_if(is_joined(neighbour(action, -1)), own, own),
+                .output = move_if(is_joined(next), kNobody, receiver),
+                .output_stays = next.is_here};
+    }
+
+    /// Who holds the gradient of the stage's input afterwards: the previous chunk if that is on this rank. Otherwise a
+    /// send gives it back, or the first stage does at once.
+    [[nodiscard]] Holder gradient_receiver(const Action& action, Holder own) const {
+        const Neighbour before = neighbour(action, -1);
+        if (before.is_elsewhere) return own;
+        if (before.is_here) return {before.holder.chunk, action.micro_batch};
+        return p_.spreads_vocabulary() ? Holder{kInputChunk, action.micro_batch} : kNobody;
+    }
+
+    [[nodiscard]] Moves backward(const Action& action, Holder own) const {
+        const bool has_input = is_joined(neighbour(action, -1)), has_output = is_joined(neighbour(action, 1));
+        const Holder receiver = gradient_receiver(action, own);
+        Moves moves{.frame = Move{own, kNobody}, .input = move_if(has_input, own, kNobody)};
+        if (row_of(shape_.schedule).splits_backward()) {  // W still reads the gradient of the output
+            moves.gradient_out = move_if(has_input, kNobody, receiver);
+            moves.gradient = move_if(has_output, own, kNobody);
+        } else {  // it is updated in place; the pass of the head creates it
+            moves.gradient = Move{has_output ? own : kNobody, receiver};
+        }
+        return moves;
+    }
+
+    /// Keeps what the later backward_weight binds.
+    [[nodiscard]] Moves backward_input(const Action& action, Holder own) const {
+        const auto weight = weights_.find({action.chunk, action.micro_batch});
+        const Action later = weight == weights_.end() ? Action{} : *weight->second;
+        const bool has_input = is_joined(neighbour(action, -1)), has_output = is_joined(neighbour(action, 1));
+        return {.frame = Move{own, own},
+                .input = move_if(has_input, own, later.input_boundary >= 0 ? own : kNobody),
+                .gradient_out = move_if(has_input, kNobody, gradient_receiver(action, own)),
+                .gradient = move_if(has_output, own, later.backward_boundary >= 0 ? own : kNobody)};
+    }
+
     /// Whether the part of the vocabulary exchanges hidden states with a stage on this rank: the output with the last
     /// stage, the input with the first one.
-    [[nodiscard]] bool meets_stage(const Action& action) const {
-        const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
-        return ranks_.pp_index == (is_output ? parallelism().pp - 1 : 0);
-    }
+    [[nodiscard]] bool meets_stage(bool is_output) const { return ranks_.pp_index == (is_output ? p_.pp - 1 : 0); }
 
     /// The input part writes the first stage's input. The output part reads the last stage's output, and may write its
     /// gradient.
-    void vocabulary_forward(ActionIndex here, const Action& action) {
-        const Holder own = holder_of(action);
-        const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
-        frame_of(action).take(here, action.activation_frame, own);
-        inputs_.refuse_bound(here, action.input_boundary);
-        gradients_.refuse_bound(here, action.gradient_out);
-        if (!meets_stage(action)) {
-            outputs_.refuse_bound(here, action.forward_boundary);
-        } else if (is_output) {
-            outputs_.give_back(here, action.forward_boundary, stage_of(action));
-        } else {
-            inputs_.take(here, action.forward_boundary, stage_of(action));
-        }
-        if (is_output && meets_stage(action) && parallelism().vocabulary_gradient_from_forward()) {
-            gradients_.take(here, action.backward_boundary, stage_of(action));
-        } else {
-            gradients_.refuse_bound(here, action.backward_boundary);
-        }
-        if (action.output_stays != (!is_output && meets_stage(action))) {
-            fail(program_, kBuffers, {.rank_class = c_, .action = here},
-                 "output_stays does not match the place of the first virtual stage");
-        }
-        const bool has_no_backward = is_output && parallelism().vocabulary_parallel == VocabularyParallel::interlaced;
-        if (has_no_backward) frame_of(action).give_back(here, action.activation_frame, own);
+    [[nodiscard]] Moves vocabulary_forward(const Action& action, Holder own) const {
+        const bool is_output = ranks_.chunks[action.chunk].part == ChunkPart::vocabulary_output;
+        const bool has_backward = !is_output || p_.vocabulary_parallel != VocabularyParallel::interlaced;
+        const Holder stage{0, action.micro_batch};
+        Moves moves{.frame = Move{kNobody, has_backward ? own : kNobody}};
+        if (!meets_stage(is_output)) return moves;
+        moves.output_stays = !is_output;
+        moves.output = is_output ? Move{stage, kNobody} : Move{kNobody, stage};
+        if (is_output && p_.vocabulary_gradient_from_forward()) moves.gradient = Move{kNobody, stage};
+        return moves;
     }
 
-    void vocabulary_backward(ActionIndex here, const Action& action) {
-        const Holder own = holder_of(action);
-        const bool is_output = chunk_of(action).part == ChunkPart::vocabulary_output;
-        frame_of(action).give_back(here, action.activation_frame, own);
-        inputs_.refuse_bound(here, action.input_boundary);
-        outputs_.refuse_bound(here, action.forward_boundary);
-        gradients_.refuse_bound(here, action.gradient_out);
-        if (!meets_stage(action) || (is_output && parallelism().vocabulary_gradient_from_forward())) {
-            gradients_.refuse_bound(here, action.backward_boundary);
-        } else if (is_output) {
-            gradients_.take(here, action.backward_boundary, stage_of(action));
-        } else {
-            gradients_.give_back(here, action.backward_boundary, own);
-        }
+    [[nodiscard]] Moves vocabulary_backward(const Action& action, Holder own) const {
+        const bool is_output = ranks_.chunks[action.chunk].part == ChunkPart::vocabulary_output;
+        Moves moves{.frame = Move{own, kNobody}};
+        if (!meets_stage(is_output) || (is_output && p_.vocabulary_gradient_from_forward())) return moves;
+        moves.gradient = is_output ? Move{kNobody, Holder{0, action.micro_batch}} : Move{own, kNobody};
+        return moves;
     }
 
-    void forward(ActionIndex here, const Action& action) {
-        if (is_vocabulary(action)) return vocabulary_forward(here, action);
-        const Holder own = holder_of(action);
-        frame_of(action).take(here, action.activation_frame, own);
-        if (adjacent(action, -1).where == Neighbour::none && !parallelism().spreads_vocabulary()) {
-            inputs_.refuse_bound(here, action.input_boundary);
-        } else {
-            inputs_.hold(here, action.input_boundary, own);
-        }
-        gradients_.refuse_bound(here, action.backward_boundary);
-        gradients_.refuse_bound(here, action.gradient_out);
-        const Adjacent next = adjacent(action, 1);
-        if (action.output_stays != (next.where == Neighbour::here)) {
-            fail(program_, kBuffers, {.rank_class = c_, .action = here},
-                 "output_stays does not match the place of the next virtual stage");
-        }
-        if (next.where == Neighbour::here) inputs_.take(here, action.forward_boundary, next.holder);
-        if (next.where == Neighbour::elsewhere) outputs_.take(here, action.forward_boundary, own);
-        if (next.where == Neighbour::none && parallelism().spreads_vocabulary()) {
-            outputs_.take(here, action.forward_boundary, own);
-        } else if (next.where == Neighbour::none) {
-            outputs_.refuse_bound(here, action.forward_boundary);
-        }
-    }
-
-    /// Hands the gradient's buffer over to the previous chunk if that is on this rank. Otherwise a send gives it back,
-    /// or the first stage does at once.
-    void pass_on(ActionIndex here, const Action& action, std::int32_t gradient) {
-        const Adjacent before = adjacent(action, -1);
-        if (before.where == Neighbour::here) gradients_.hand_over(here, gradient, holder_of(action), before.holder);
-        if (before.where == Neighbour::none && parallelism().spreads_vocabulary()) {  // to the vocabulary's input part
-            gradients_.hand_over(here, gradient, holder_of(action), {kInputChunk, action.micro_batch});
-        } else if (before.where == Neighbour::none) {
-            gradients_.give_back(here, gradient, holder_of(action));
-        }
-    }
-
-    void backward(ActionIndex here, const Action& action) {
-        if (is_vocabulary(action)) return vocabulary_backward(here, action);
-        const Holder own = holder_of(action);
-        frame_of(action).give_back(here, action.activation_frame, own);
-        outputs_.refuse_bound(here, action.forward_boundary);
-        const bool has_ends = !parallelism().spreads_vocabulary();
-        const bool first = has_ends && adjacent(action, -1).where == Neighbour::none;
-        const bool last = has_ends && adjacent(action, 1).where == Neighbour::none;
-        if (first) {
-            inputs_.refuse_bound(here, action.input_boundary);
-        } else {
-            inputs_.give_back(here, action.input_boundary, own);
-        }
-        // The gradient is updated in place, unless the schedule splits backward passes: then W still reads it.
-        if (!row_of(shape_.schedule).splits_backward()) {
-            gradients_.refuse_bound(here, action.gradient_out);
-            // The pass of the head creates the gradient.
-            if (last) gradients_.take(here, action.backward_boundary, own);
-            pass_on(here, action, action.backward_boundary);
-            return;
-        }
-        if (last) gradients_.refuse_bound(here, action.backward_boundary);
-        if (!last) gradients_.hold(here, action.backward_boundary, own);
-        if (first) gradients_.refuse_bound(here, action.gradient_out);
-        if (!first) gradients_.take(here, action.gradient_out, own);
-        if (!last) gradients_.give_back(here, action.backward_boundary, own);
-        if (!first) pass_on(here, action, action.gradient_out);
-    }
-
-    void backward_input(ActionIndex here, const Action& action) {
-        const Holder own = holder_of(action);
-        const auto weight = weights_.find({action.chunk, action.micro_batch});
-        const Action none;
-        const Action& later = weight == weights_.end() ? none : *weight->second;
-        frame_of(action).hold(here, action.activation_frame, own);
-        outputs_.refuse_bound(here, action.forward_boundary);
-        if (adjacent(action, 1).where == Neighbour::none) {
-            gradients_.refuse_bound(here, action.backward_boundary);
-        } else {
-            gradients_.hold(here, action.backward_boundary, own);
-        }
-        if (adjacent(action, -1).where == Neighbour::none) {
-            inputs_.refuse_bound(here, action.input_boundary);
-            gradients_.refuse_bound(here, action.gradient_out);
-        } else {
-            gradients_.take(here, action.gradient_out, own);
-            inputs_.hold(here, action.input_boundary, own);
-            if (later.input_boundary < 0) inputs_.give_back(here, action.input_boundary, own);
-        }
-        if (action.backward_boundary >= 0 && later.backward_boundary < 0) {
-            gradients_.give_back(here, action.backward_boundary, own);
-        }
-        if (action.gradient_out >= 0) pass_on(here, action, action.gradient_out);
-    }
-
-    void backward_weight(ActionIndex here, const Action& action) {
-        const Holder own = holder_of(action);
-        frame_of(action).give_back(here, action.activation_frame, own);
-        outputs_.refuse_bound(here, action.forward_boundary);
-        gradients_.refuse_bound(here, action.gradient_out);
-        if (action.input_boundary >= 0) inputs_.give_back(here, action.input_boundary, own);
-        if (action.backward_boundary >= 0) gradients_.give_back(here, action.backward_boundary, own);
-    }
-
-    const Program& program_;
-    ClassIndex c_;
-    const RankClass& ranks_;
-    ScheduleShape shape_;
+    const ScheduleShape shape_ = schedule_shape(plan_);
     IndexedVector<ChunkIndex, Pool> frames_;
-    Pool inputs_, outputs_, gradients_;
+    Pool inputs_{program_, c_, "input boundary", ranks_.input_boundary_count};
+    Pool outputs_{program_, c_, "forward boundary", ranks_.forward_boundary_count};
+    Pool gradients_{program_, c_, "backward boundary", ranks_.backward_boundary_count};
     std::map<std::pair<ChunkIndex, std::int32_t>, const Action*> weights_;
 };
 

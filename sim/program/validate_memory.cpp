@@ -1,43 +1,30 @@
 // Rule "footprint": the memory figures of a class agree with the plan, and add up.
 #include <algorithm>
-#include <map>
 
 #include "sim/program/validate_forms.h"
-#include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
 namespace {
 
-std::int64_t aligned(std::int64_t bytes) {
-    return (bytes + 63) / 64 * 64;
-}
-
-/// A unit, whose parameters are gathered together and whose gradients are reduced together: padded elements.
+/// A unit, whose parameters are gathered together and whose gradients are reduced together.
 struct UnitSize {
-    ChunkIndex chunk = 0;
-    std::int32_t first_layer = 0, last_layer = 0;
-    bool root = false;
-    std::int64_t dense = 0, expert = 0;
+    BucketContents contents;
+    std::int64_t elements = 0;      // padded
     std::int64_t staged_bytes = 0;  // of its buckets, in the type of the reduction
-    [[nodiscard]] std::int64_t padded() const { return dense + expert; }
 };
 
-class Footprint {
+class Footprint : ClassRule {
   public:
     Footprint(const Program& program, ClassIndex c, const ClosedForms& forms)
-        : program_(program),
-          plan_(*program.plan),
-          c_(c),
-          ranks_(program.classes[c]),
-          memory_(ranks_.memory),
-          forms_(forms),
-          sharding_(forms.sharding()) {
+        : ClassRule(program, c, "footprint"), forms_(forms) {
         if (sharding_.orders_by_unit) collect_units();
     }
 
-    void check() {
-        check_transients();
-        check_parameters_and_states();
+    void check(const TouchedSlots& touched) const {
+        check_transients(touched);
+        check_parameters();
+        check_gradients();
+        check_states();
         check_activations();
         const std::int64_t fixed = memory_.parameters + memory_.gathered + memory_.gradients + memory_.reductions +
                                    memory_.optimizer_states + memory_.offload_window + memory_.framework +
@@ -53,36 +40,29 @@ class Footprint {
     }
 
   private:
-    void equal(const std::string& name, std::int64_t found, std::int64_t expected) const {
-        if (found == expected) return;
-        fail(program_, "footprint", {.rank_class = c_},
-             name + " is " + std::to_string(found) + ", not " + std::to_string(expected));
+    void equal(std::string_view name, std::int64_t found, std::int64_t expected) const {
+        if (found != expected) refuse("{} is {}, not {}", name, found, expected);
     }
-    void at_most(const std::string& name, std::int64_t found, std::int64_t most) const {
-        if (found >= 0 && found <= most) return;
-        fail(program_, "footprint", {.rank_class = c_},
-             name + " is " + std::to_string(found) + ", outside 0 to " + std::to_string(most));
+    void at_most(std::string_view name, std::int64_t found, std::int64_t most) const {
+        if (found < 0 || found > most) refuse("{} is {}, outside 0 to {}", name, found, most);
     }
 
-    void check_transients() const {
+    void check_transients(const TouchedSlots& touched) const {
         std::int64_t largest = 0;
         IndexedVector<BodyId, bool> seen(program_.bodies.size());
-        for (const auto& list : ranks_.segment_lists) {
-            for (const Segment& segment : list) {
-                if (seen[segment.body]) continue;
-                seen[segment.body] = true;
-                const Body& body = program_.bodies[segment.body];
-                largest = std::max(largest, body.transient_bytes);
-                const std::string name = "body " + std::to_string(segment.body.value()) + ": ";
-                at_most(name + "transient_live_peak", body.transient_live_peak, body.transient_bytes);
-                for (const Instruction& instruction : body.instructions) {
-                    for (const SlotAccess& access : accesses_of(body, instruction)) {
-                        const Slot& slot = body.slots[access.slot];
-                        if (slot.space != Space::transient) continue;
-                        at_most(name + "the end of the transient '" + slot.decl.name + "'", slot.offset + slot.bytes,
-                                body.transient_bytes);
-                    }
-                }
+        for (const SegmentList& list : ranks_.segment_lists) {
+            for (const Segment& segment : list) seen[segment.body] = true;
+        }
+        for (const BodyId b : seen.indices()) {
+            if (!seen[b]) continue;
+            const Body& body = program_.bodies[b];
+            largest = std::max(largest, body.transient_bytes);
+            at_most(text("body {}: transient_live_peak", b), body.transient_live_peak, body.transient_bytes);
+            for (const models::SlotIndex index : touched[b]) {
+                const Slot& slot = body.slots[index];
+                if (slot.space != Space::transient) continue;
+                at_most(text("body {}: the end of the transient '{}'", b, slot.decl.name), slot.offset + slot.bytes,
+                        body.transient_bytes);
             }
         }
         equal("transient_bytes", ranks_.transient_bytes, largest);
@@ -92,169 +72,147 @@ class Footprint {
     /// Collects the units from their buckets: each dense bucket may be followed by the bucket of its experts. The root
     /// unit may have further buckets, such as a copy of a tied embedding.
     void collect_units() {
-        const bool roots = plan_.implementation.data_parallel.keeps_root_gathered || plan_.model.tied_embeddings;
         for (const Bucket& bucket : ranks_.buckets) {
-            UnitSize unit;
-            bool first = true;
-            for (const Parameter& parameter : ranks_.parameters) {
-                if (parameter.offset < bucket.offset || parameter.offset >= bucket.offset + bucket.elements) continue;
-                const bool end = parameter.layer < 0 || parameter.layer == plan_.model.layers;
-                unit.root = unit.root || (roots && end);
-                unit.chunk = parameter.chunk;
-                unit.first_layer = first ? parameter.layer : std::min(unit.first_layer, parameter.layer);
-                unit.last_layer = first ? parameter.layer : std::max(unit.last_layer, parameter.layer);
-                first = false;
-            }
-            const bool expert = bucket.range == ParameterRange::expert;
-            const bool experts_of_last = expert && !units_.empty() && units_.back().chunk == unit.chunk &&
-                                         units_.back().first_layer <= unit.first_layer &&
-                                         unit.last_layer <= units_.back().last_layer;
-            const bool root_of_last =
-                unit.root && !units_.empty() && units_.back().root && units_.back().chunk == unit.chunk;
-            if (!experts_of_last && !root_of_last) units_.push_back(unit);
-            UnitSize& sum = units_.back();
-            (expert ? sum.expert : sum.dense) += bucket.elements;
-            sum.staged_bytes += aligned(bucket.elements * size_of(plan_.training.precision.reduction));
+            const BucketContents one = contents_of(plan_, ranks_, bucket);
+            const BucketContents last = units_.empty() ? BucketContents{.chunk = -1} : units_.back().contents;
+            const bool experts_of_last = bucket.range == ParameterRange::expert &&
+                                         last.first_layer <= one.first_layer && one.last_layer <= last.last_layer;
+            const bool both_root = one.is_root && last.is_root;
+            if (last.chunk != one.chunk || !(experts_of_last || both_root)) units_.push_back({.contents = one});
+            units_.back().elements += bucket.elements;
+            units_.back().staged_bytes += aligned(bucket.elements * size_of(precision_.reduction));
         }
     }
-    [[nodiscard]] std::int64_t root_elements() const {
-        std::int64_t sum = 0;
-        for (const UnitSize& unit : units_) sum += unit.root ? unit.padded() : 0;
-        return sum;
-    }
-    [[nodiscard]] std::int64_t largest_unit() const {
-        std::int64_t largest = 0;
-        for (const UnitSize& unit : units_) largest = std::max(largest, unit.root ? 0 : unit.padded());
-        return largest;
+    /// The elements of a buffer with the root unit and `slots` slots for other units.
+    [[nodiscard]] std::int64_t window_elements(std::int64_t slots) const {
+        std::int64_t root = 0, largest = 0;
+        for (const UnitSize& unit : units_) {
+            if (unit.contents.is_root) root += unit.elements;
+            if (!unit.contents.is_root) largest = std::max(largest, unit.elements);
+        }
+        return root + slots * largest;
     }
     /// Slots for gathered units, without the root unit: all units if they stay gathered after the forward pass,
     /// otherwise the one in use and the prefetched ones.
-    [[nodiscard]] std::int64_t window_slots() const {
+    [[nodiscard]] std::int64_t gather_slots() const {
         const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
         const std::int64_t turns = 1 + std::max(choices.forward_prefetch, choices.backward_prefetch);
         IndexedVector<ChunkIndex, std::int64_t> by_chunk(ranks_.chunks.size());
-        for (const UnitSize& unit : units_) by_chunk[unit.chunk] += unit.root ? 0 : 1;
-        std::int64_t sum = 0, most = 0;
-        for (const std::int64_t count : by_chunk) {
-            sum += count;
-            most = std::max(most, std::min(count, turns));
+        std::int64_t all = 0, most = 0;
+        for (const UnitSize& unit : units_) {
+            if (unit.contents.is_root) continue;
+            most = std::max(most, ++by_chunk[unit.contents.chunk]);
+            ++all;
         }
-        return plan_.parallelism.reshard_after_forward ? most : sum;
+        return p_.reshard_after_forward ? std::min(most, turns) : all;
     }
 
-    void check_parameters_and_states() const {
-        const Precision& precision = plan_.training.precision;
-        const MemorySavings& savings = plan_.training.memory;
+    void check_parameters() const {
         const std::int64_t elements = ranks_.parameter_elements;  // checked by the rule "parameters"
-        const std::int64_t shards = ranks_.shard_elements;
-        const std::int64_t parameter = size_of(precision.parameter);
-        const bool fp32_shards = sharding_.gathers_units && plan_.implementation.stores_fp32_shards;
-        const std::int64_t stored = shards * (fp32_shards ? size_of(DType::fp32) : parameter);
-        const bool on_host = sharding_.gathers_units && savings.offload_parameters;
-
+        const std::int64_t buffer = sharding_.gathers_units ? window_elements(gather_slots()) : elements;
+        const std::int64_t bytes = buffer * size_of(precision_.parameter);
+        const std::int64_t shards = shards_on_host_ ? 0 : shard_bytes_;
         equal("weight_copy_bytes", ranks_.weight_copy_bytes, weight_copies());
-        const std::int64_t buffer =
-            sharding_.gathers_units ? root_elements() + window_slots() * largest_unit() : elements;
         equal("parameter_buffer_elements", ranks_.parameter_buffer_elements, buffer);
-        equal("gathered", memory_.gathered, sharding_.gathers_units ? buffer * parameter : 0);
-        equal("parameters", memory_.parameters,
-              (sharding_.gathers_units ? (on_host ? 0 : stored) : elements * parameter) + ranks_.weight_copy_bytes);
+        equal("gathered", memory_.gathered, sharding_.gathers_units ? bytes : 0);
+        equal("parameters", memory_.parameters, (sharding_.gathers_units ? shards : bytes) + ranks_.weight_copy_bytes);
+    }
 
+    [[nodiscard]] std::int64_t weight_copies() const {
+        std::int64_t sum = 0, largest = 0;
+        for (const Chunk& chunk : ranks_.chunks) {
+            const std::int64_t experts = forms_.expert_blocks(chunk.first_block, chunk.block_count);
+            for (const bool expert : {false, true}) {
+                const std::int64_t blocks = expert ? experts : chunk.block_count - experts;
+                if (blocks == 0) continue;
+                sum += blocks * forms_.weight_copy_bytes(expert);
+                largest = std::max(largest, forms_.weight_copy_bytes(expert));
+            }
+        }
+        return sharding_.gathers_units ? largest : sum;
+    }
+
+    void check_gradients() const {
         // One slot is enough if a unit is reduced from a staging buffer while the next one is computed; otherwise two
         // slots alternate.
         const std::int64_t turns = sharding_.staged ? 1 : 2;
-        const std::int64_t gradients = sharding_.reduces_units ? root_elements() + turns * largest_unit() : elements;
-        equal("gradient_buffer_elements", ranks_.gradient_buffer_elements, gradients);
+        const std::int64_t buffer = sharding_.reduces_units ? window_elements(turns) : ranks_.parameter_elements;
+        const std::int64_t shards = sharding_.reduces_units ? ranks_.shard_elements : 0;
+        equal("gradient_buffer_elements", ranks_.gradient_buffer_elements, buffer);
         equal("gradients", memory_.gradients,
-              gradients * size_of(sharding_.gradient_dtype) +
-                  (sharding_.reduces_units ? shards * size_of(precision.gradient) : 0));
-        if (!is_replicated(program_)) equal("reductions", memory_.reductions, staging());
+              buffer * size_of(sharding_.gradient_dtype) + shards * size_of(precision_.gradient));
+        if (!is_replicated(plan_)) equal("reductions", memory_.reductions, staging());
         equal("reduction_bytes", ranks_.reduction_bytes, memory_.reductions);
+    }
 
-        std::int64_t updated = sharding_.shards_states ? shards : elements;
-        if (is_replicated(program_) && c_ > 0) updated = 0;
-        const std::int64_t master = precision.master_weights && !fp32_shards ? size_of(DType::fp32) : 0;
-        const std::int64_t states = updated * (plan_.training.optimizer.states() * size_of(DType::fp32) + master);
+    /// Staging buffers: one for the largest unit, or two (one if there is only one bucket) for the largest bucket.
+    [[nodiscard]] std::int64_t staging() const {
+        if (!sharding_.staged) return 0;
+        std::int64_t largest = 0, count = 0;
+        for (const UnitSize& unit : units_) largest = std::max(largest, unit.staged_bytes);
+        if (sharding_.orders_by_unit) return largest;
+        for (const Bucket& bucket : ranks_.buckets) {
+            if (!sharding_.reduces(bucket.range)) continue;
+            largest = std::max(largest, aligned(bucket.elements * size_of(precision_.reduction)));
+            ++count;
+        }
+        return largest * std::min<std::int64_t>(count, 2);
+    }
+
+    void check_states() const {
+        std::int64_t updated = sharding_.shards_states ? ranks_.shard_elements : ranks_.parameter_elements;
+        if (is_replicated(plan_) && c_ > 0) updated = 0;
+        const bool has_master = precision_.master_weights && !fp32_shards_;
+        const std::int64_t kept = plan_.training.optimizer.states() + (has_master ? 1 : 0);
+        const std::int64_t states = updated * kept * size_of(DType::fp32);
         equal("optimizer_elements", ranks_.optimizer_elements, updated);
-        equal("optimizer_states", memory_.optimizer_states, savings.offload_optimizer ? 0 : states);
+        equal("optimizer_states", memory_.optimizer_states, savings_.offload_optimizer ? 0 : states);
 
-        std::int64_t host = on_host ? stored : 0;
-        if (savings.offload_optimizer) {
-            const DType sent = sharding_.reduces_units ? precision.gradient : sharding_.gradient_dtype;
+        std::int64_t host = shards_on_host_ ? shard_bytes_ : 0;
+        if (savings_.offload_optimizer) {
             // Parameters that live on the host are updated in place.
-            host += states + updated * (size_of(sent) + (on_host ? 0 : parameter));
+            host += states + updated * (size_of(sharding_.reduced_dtype) +
+                                        (shards_on_host_ ? 0 : size_of(precision_.parameter)));
         }
         for (const Chunk& chunk : ranks_.chunks) host += chunk.host_frame_bytes * chunk.frame_count;
         equal("host_bytes", ranks_.host_bytes, host);
         equal("host", memory_.host, host);
     }
 
-    [[nodiscard]] std::int64_t weight_copies() const {
-        std::int64_t sum = 0, largest = 0;
-        for (const Chunk& chunk : ranks_.chunks) {
-            for (std::int64_t i = 0; i < chunk.block_count; ++i) {
-                const std::int64_t one = forms_.weight_copy_bytes(plan_.model.is_expert_layer(chunk.first_block + i));
-                sum += one;
-                largest = std::max(largest, one);
-            }
-        }
-        return sharding_.gathers_units ? largest : sum;
-    }
-
-    /// Staging buffers: one for the largest unit, or two (one if there is only one bucket) for the largest bucket.
-    [[nodiscard]] std::int64_t staging() const {
-        if (!sharding_.staged) return 0;
-        const std::int64_t size = size_of(plan_.training.precision.reduction);
-        std::int64_t largest = 0, count = 0;
-        if (sharding_.orders_by_unit) {
-            for (const UnitSize& unit : units_) {
-                largest = std::max(largest, unit.staged_bytes);
-            }
-            return largest;
-        }
-        for (const Bucket& bucket : ranks_.buckets) {
-            if (!sharding_.reduces(bucket.range == ParameterRange::expert)) continue;
-            largest = std::max(largest, aligned(bucket.elements * size));
-            ++count;
-        }
-        return largest * std::min<std::int64_t>(count, 2);
-    }
-
     void check_activations() const {
         std::int64_t frames = 0;
-        const MemorySavings& savings = plan_.training.memory;
         bool offloads = false;
         for (const Chunk& chunk : ranks_.chunks) {
             frames += chunk.frame_bytes * chunk.frame_count;
-            const bool has_offload = savings.offload_layers > 0 && chunk.block_count > 0;
-            offloads = offloads || has_offload;
-            if (has_offload != (chunk.host_frame_bytes > 0)) {
-                equal("host_frame_bytes", chunk.host_frame_bytes, 0);
-                fail(program_, "footprint", {.rank_class = c_},
-                     "a chunk has no host memory for its offloaded activations");
+            const bool offloaded = savings_.offload_layers > 0 && chunk.block_count > 0;
+            offloads = offloads || offloaded;
+            if (!offloaded) equal("host_frame_bytes", chunk.host_frame_bytes, 0);
+            if (offloaded && chunk.host_frame_bytes <= 0) {
+                refuse("a chunk has no host memory for its offloaded activations");
             }
         }
         equal("activations_arena", memory_.activations_arena, frames);
         equal("offload_window", memory_.offload_window, ranks_.offload_window_bytes);
-        if (offloads != (ranks_.offload_window_bytes > 0)) {
-            fail(program_, "footprint", {.rank_class = c_},
-                 offloads ? "activations are offloaded, but there is no offload window"
-                          : "there is an offload window, but no activations are offloaded");
+        if (offloads && ranks_.offload_window_bytes <= 0) {
+            refuse("activations are offloaded, but there is no offload window");
         }
+        if (!offloads) equal("offload_window_bytes", ranks_.offload_window_bytes, 0);
         equal("boundary_bytes", ranks_.boundary_bytes,
-              aligned(forms_.hidden_elements() * size_of(plan_.training.precision.activation)));
+              aligned(forms_.hidden_elements() * size_of(precision_.activation)));
         const std::int64_t buffers =
             ranks_.input_boundary_count + ranks_.forward_boundary_count + ranks_.backward_boundary_count;
         equal("boundaries_arena", memory_.boundaries_arena, ranks_.boundary_bytes * buffers);
     }
 
-    const Program& program_;
-    const Plan& plan_;
-    ClassIndex c_;
-    const RankClass& ranks_;
-    const MemoryFootprint& memory_;
     const ClosedForms& forms_;
-    const Sharding& sharding_;
+    const Sharding& sharding_ = forms_.sharding();
+    const MemoryFootprint& memory_ = ranks_.memory;
+    const MemorySavings& savings_ = plan_.training.memory;
+    const Precision& precision_ = plan_.training.precision;
+    const bool fp32_shards_ = sharding_.gathers_units && plan_.implementation.stores_fp32_shards;  // as master weights
+    const bool shards_on_host_ = sharding_.gathers_units && savings_.offload_parameters;
+    const std::int64_t shard_bytes_ =
+        ranks_.shard_elements * size_of(fp32_shards_ ? DType::fp32 : precision_.parameter);
     std::vector<UnitSize> units_;
 };
 
@@ -262,7 +220,8 @@ class Footprint {
 
 void check_footprint(const Program& program) {
     const ClosedForms forms(*program.plan);
-    for (const ClassIndex c : program.classes.indices()) Footprint(program, c, forms).check();
+    const TouchedSlots touched = touched_slots(program);
+    for (const ClassIndex c : program.classes.indices()) Footprint(program, c, forms).check(touched);
 }
 
 }  // namespace orrery::program::rules

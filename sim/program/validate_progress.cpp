@@ -15,14 +15,13 @@ constexpr std::int32_t kSteps = 2;  // the second step may begin before the firs
 
 class DryRun {
   public:
-    DryRun(const Program& program, const IndexedVector<ClassIndex, Trace>& traces)
+    DryRun(const Program& program, const Traces& traces)
         : program_(program), traces_(traces), completed_(traces.size()), partners_(traces.size()) {
         for (const ClassIndex c : traces.indices()) find_partners(c);
     }
 
     void run() {
-        bool moved = true;
-        while (moved) {
+        for (bool moved = true; moved;) {
             moved = false;
             for (const ClassIndex c : traces_.indices()) {
                 while (sweep(c)) moved = true;
@@ -38,15 +37,14 @@ class DryRun {
         const auto count = static_cast<std::int32_t>(calls.size());
         const std::int32_t completed = completed_[c][stream];
         if (completed >= kSteps * count) return nullptr;
-        return &traces_[c].calls[static_cast<std::size_t>(calls[static_cast<std::size_t>(completed % count)])];
+        return &call_of(traces_[c], calls[static_cast<std::size_t>(completed % count)]);
     }
 
     /// The first event of the call, the head of its stream, that has not happened; null if all have.
     [[nodiscard]] const Event* missing(ClassIndex c, const Call& call) const {
         const Trace& trace = traces_[c];
         const std::int32_t step = completed_[c][call.stream] / trace.count_on(call.stream);
-        for (std::int32_t e = 0; e < call.event_count; ++e) {
-            const Event& event = trace.events[static_cast<std::size_t>(call.first_event + e)];
+        for (const Event& event : events_of(trace, call)) {
             const std::int32_t earlier_steps = step - event.steps_back;
             if (earlier_steps < 0) continue;
             const std::int32_t needed = earlier_steps * trace.count_on(event.stream) + event.count;
@@ -54,36 +52,24 @@ class DryRun {
         }
         return nullptr;
     }
-
-    /// The other classes that take part in the communication at the head of `stream`. Partners of the same class are
-    /// always at the same instruction.
-    [[nodiscard]] const std::vector<ClassIndex>& partner_classes(ClassIndex c, const Communication& comm,
-                                                                 Stream stream) const {
-        if (is_pipeline(stream)) return partners_[c].by_stream[stream];
-        return partners_[c].by_axis[comm.axis];
+    /// The head of the stream if all its events have happened, otherwise null.
+    [[nodiscard]] const Call* ready_head(ClassIndex c, Stream stream) const {
+        const Call* call = head(c, stream);
+        return call == nullptr || missing(c, *call) != nullptr ? nullptr : call;
     }
 
     void find_partners(ClassIndex c) {
-        const std::int64_t rank = representative(program_, c);
         for (const GroupAxis axis : kAxes) {
             if (is_pair(axis)) continue;
             for (const ClassIndex other : classes_of_group(program_, axis, c)) {
                 if (other != c) partners_[c].by_axis[axis].push_back(other);
             }
         }
+        const std::int64_t rank = representative(program_, c);
         for (const Stream stream : kStreams) {
             if (!is_pipeline(stream) || traces_[c].count_on(stream) == 0) continue;
             partners_[c].by_stream[stream] = {program_.class_of(program_.peer_of(stream, rank))};
         }
-    }
-
-    /// Whether the head of the class's stream is the same communication and all its events have happened. By the rule
-    /// "collective order", every class issues the collectives of a communicator in the same order.
-    [[nodiscard]] bool has_reached(ClassIndex other, const Communication& comm, Stream stream) const {
-        const Stream theirs = is_pipeline(stream) ? opposite(stream) : stream;
-        const Call* call = head(other, theirs);
-        if (call == nullptr || missing(other, *call) != nullptr) return false;
-        return instruction_of(program_, *call).communication.axis == comm.axis;
     }
 
     /// Completes what can complete on the class's streams; whether anything has.
@@ -95,25 +81,29 @@ class DryRun {
         return moved;
     }
 
-    /// Completes the next instruction of the stream if it can.
+    /// Completes the next instruction of the stream if it can, for all classes that take part in it.
     bool advance(ClassIndex c, Stream stream) {
-        const Call* call = head(c, stream);
-        if (call == nullptr || missing(c, *call) != nullptr) return false;
+        const Call* call = ready_head(c, stream);
+        if (call == nullptr) return false;
         if (!is_local(stream)) {
-            const Communication& comm = instruction_of(program_, *call).communication;
-            const std::vector<ClassIndex>& partners = partner_classes(c, comm, stream);
-            for (const ClassIndex other : partners) {
-                if (!has_reached(other, comm, stream)) return false;
+            // Partners of the same class are always at the same instruction. By the rule "collective order", every
+            // class issues the collectives of a communicator in the same order.
+            const GroupAxis axis = instruction_of(program_, *call).communication.axis;
+            const bool paired = is_pipeline(stream);
+            const Stream theirs = paired ? opposite(stream) : stream;
+            const auto& others = paired ? partners_[c].by_stream[stream] : partners_[c].by_axis[axis];
+            for (const ClassIndex other : others) {
+                const Call* reached = ready_head(other, theirs);
+                if (reached == nullptr || instruction_of(program_, *reached).communication.axis != axis) return false;
             }
-            const Stream theirs = is_pipeline(stream) ? opposite(stream) : stream;
-            for (const ClassIndex other : partners) ++completed_[other][theirs];
+            for (const ClassIndex other : others) ++completed_[other][theirs];
         }
         ++completed_[c][stream];
         return true;
     }
 
     void report_stuck() const {
-        std::string text;
+        std::string stuck;
         Site first;
         for (const ClassIndex c : traces_.indices()) {
             for (const Stream s : kStreams) {
@@ -122,20 +112,19 @@ class DryRun {
                 const Site site = site_of(traces_[c], *call);
                 if (first.rank_class < 0) first = site;
                 const Event* event = missing(c, *call);
-                text += "\n  " + describe(program_, site) + " waits for " +
-                        (event == nullptr ? std::string("its partner")
-                                          : "instruction " + std::to_string(event->count) + " of the stream " +
-                                                std::string(name_of(event->stream)));
+                stuck += text("\n  {} waits for {}", describe(program_, site),
+                              event == nullptr ? "its partner"
+                                               : text("instruction {} of the stream {}", event->count, event->stream));
             }
         }
-        if (!text.empty())
-            fail(program_, "progress", first, "the dry run deadlocks; these instructions are stuck:" + text);
+        if (stuck.empty()) return;
+        fail(program_, "progress", first, "the dry run deadlocks; these instructions are stuck:{}", stuck);
     }
 
     const Program& program_;
-    const IndexedVector<ClassIndex, Trace>& traces_;
+    const Traces& traces_;
     IndexedVector<ClassIndex, PerStream<std::int32_t>> completed_;
-    struct Partners {
+    struct Partners {  // other classes that take part in a communication
         PerStream<std::vector<ClassIndex>> by_stream;
         PerAxis<std::vector<ClassIndex>> by_axis;
     };
@@ -144,7 +133,7 @@ class DryRun {
 
 }  // namespace
 
-void check_progress(const Program& program, const IndexedVector<ClassIndex, Trace>& traces) {
+void check_progress(const Program& program, const Traces& traces) {
     DryRun(program, traces).run();
 }
 
