@@ -14,14 +14,11 @@
 namespace orrery::sim {
 namespace {
 
+using algorithms::is_transfer;
 using program::CommKind;
 
 /// Time to start a copy between two GPUs of a node and to see its flag.
 constexpr double kCopySetUpUs = 4;
-
-bool is_transfer(CommKind kind) {
-    return kind == CommKind::send || kind == CommKind::recv;
-}
 
 /// Splits the bytes that a member sends between its port and its NIC. A ring or chain carries as many bytes from node
 /// to node as in every other step, a tree 2(k-1)/k S; both are spread over the node's members.

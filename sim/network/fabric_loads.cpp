@@ -20,10 +20,6 @@ double rounded(double value) {
     return std::ldexp(std::floor(mantissa * kBits + 1e-3) / kBits, exponent);
 }
 
-bool is_ordered(CommKind kind) {
-    return kind == CommKind::exchange || kind == CommKind::send || kind == CommKind::recv;
-}
-
 Algorithm runnable(Algorithm algorithm, CommKind kind, const algorithms::Group& group) {
     for (const Algorithm one : {algorithm, Algorithm::ring}) {
         if (algorithms::why_not(one, kind, group).empty()) return one;
@@ -61,11 +57,9 @@ bool FabricLoads::counts(LinkKind kind) const {
 }
 
 std::vector<FabricLoad> FabricLoads::of(Algorithm algorithm, CommKind kind, std::vector<std::int64_t> devices) {
-    const auto count = static_cast<std::int64_t>(devices.size());
-    if (!is_ordered(kind)) devices = algorithms::visiting_order(*cluster_, std::move(devices));
+    if (!algorithms::is_ordered(kind)) devices = algorithms::visiting_order(*cluster_, std::move(devices));
     if (devices.size() < 2 || devices.front() == devices.back()) return {};
-    const algorithms::Group group =
-        is_ordered(kind) ? algorithms::Group::flat(count) : algorithms::Group::of(*cluster_, devices);
+    const algorithms::Group group = algorithms::group_on(*cluster_, kind, devices);
     std::vector<FabricLoad> loads;
     for (const algorithms::LinkLoad& load : link_loads_.of(runnable(algorithm, kind, group), kind, devices).links) {
         const topologies::Link& link = cluster_->link(load.link);

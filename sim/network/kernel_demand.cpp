@@ -17,7 +17,7 @@ double units_inside(std::int64_t transfer_bytes, std::int64_t transfers) {
 
 double compute_units(CommKind kind, std::int64_t bytes, const CollectiveCost& cost, const GroupPlacement& placement,
                      const topologies::CollectiveKernels& kernels) {
-    if (kind == CommKind::send || kind == CommKind::recv) {
+    if (algorithms::is_transfer(kind)) {
         return placement.nodes == 1 ? units_inside(bytes, 1) : kernels.compute_units_send.value;
     }
     if (consists_of_transfers(kind)) {

@@ -17,13 +17,6 @@ namespace {
 using program::CommKind;
 using topologies::ClusterSpec;
 
-/// NCCL's published latencies in microseconds: once per operation, per ring step over NVLink and between nodes, and for
-/// handing data to the network.
-struct PublishedStep {
-    double base_us, nvlink_us, network_us, network_overhead_us;
-};
-constexpr PublishedStep kLl{6.6, 0.6, 2.7, 1.0}, kSimple{8.4, 3.4, 14.0, 3.0};
-constexpr double kLlShare = 0.5;
 /// Largest transfer for which point-to-point operations take LL (NCCL_P2P_LL_THRESHOLD).
 constexpr std::int64_t kTransferLlBytes = 16384;
 /// Share of a ring's port bandwidth that large grouped sends reach in Simple, for devices without figures of their own:
@@ -94,7 +87,8 @@ NcclTime least_time(CommKind kind, std::int64_t bytes, const GroupPlacement& p, 
 }  // namespace
 
 double nccl_step_seconds(const GroupPlacement& placement) {
-    return (placement.nodes == 1 ? kSimple.nvlink_us : kSimple.network_us) * 1e-6;
+    const RingLatencies simple = ring_latencies(NcclProtocol::simple);
+    return (placement.nodes == 1 ? simple.nvlink_us : simple.network_us) * 1e-6;
 }
 
 NcclTime nccl_collective(CommKind kind, std::int64_t bytes, const GroupPlacement& p, const ClusterSpec& cluster,
@@ -129,13 +123,14 @@ NcclTime nccl_transfer(std::int64_t bytes, const GroupPlacement& p, const Cluste
     }
     const double link = microseconds(inside ? p.intra_latency : p.inter_latency);
     const double bandwidth = ring_bandwidth(p);
-    const auto step = [&](const PublishedStep& figures, double rate, NcclProtocol protocol) {
+    const auto step = [&](NcclProtocol protocol, double rate) {
+        const RingLatencies figures = ring_latencies(protocol);
         const double hop = inside ? figures.nvlink_us : figures.network_us;
         const double latency = (figures.base_us + hop + link) * 1e-6;
         return NcclTime{latency, latency + static_cast<double>(bytes) / rate, Algorithm::direct, protocol, 0};
     };
-    const NcclTime low = step(kLl, std::min(low_latency_limit(p, cluster), kLlShare * bandwidth), NcclProtocol::ll);
-    const NcclTime simple = step(kSimple, bandwidth, NcclProtocol::simple);
+    const NcclTime low = step(NcclProtocol::ll, std::min(low_latency_limit(p, cluster), kLlShare * bandwidth));
+    const NcclTime simple = step(NcclProtocol::simple, bandwidth);
     return simple.seconds < low.seconds ? simple : low;
 }
 
@@ -188,6 +183,10 @@ GroupedTransfers grouped_transfers(CommKind kind, std::int64_t bytes, const Grou
 
 namespace {
 
+NcclProtocol protocol_of(bool low) {
+    return low ? NcclProtocol::ll : NcclProtocol::simple;
+}
+
 /// Time of the transfers through a member's port, without the operation's base.
 struct PortTime {
     double latency = 0, seconds = 0;
@@ -197,7 +196,7 @@ PortTime published_port(const GroupedTransfers& transfers, const GroupPlacement&
     const double rate = low ? std::min(low_latency_limit(p, cluster), kLlShare * p.intra_bandwidth.value())
                             : kGroupedPortShare * p.intra_bandwidth.value();
     ORRERY_CHECK(rate > 0, "transfers inside a node without links");
-    const double latency = ((low ? kLl : kSimple).nvlink_us + microseconds(p.intra_latency)) * 1e-6;
+    const double latency = (ring_latencies(protocol_of(low)).nvlink_us + microseconds(p.intra_latency)) * 1e-6;
     return {latency, latency + static_cast<double>(transfers.port_bytes) / rate};
 }
 
@@ -227,7 +226,7 @@ PortTime fitted_port(const GroupedTransfers& transfers, const GroupPlacement& p,
 }
 
 NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, const ClusterSpec& cluster, bool low) {
-    const PublishedStep& figures = low ? kLl : kSimple;
+    const RingLatencies figures = ring_latencies(protocol_of(low));
     const bool fitted = cluster.device.nccl.has_value();
     double latency = 0, seconds = 0;
     if (transfers.port_transfers > 0) {
@@ -247,7 +246,7 @@ NcclTime grouped_in(const GroupedTransfers& transfers, const GroupPlacement& p, 
     }
     const bool inside = transfers.nic_transfers == 0;
     const double base = (fitted && inside ? cluster.device.nccl->base_us.value : figures.base_us) * 1e-6;
-    return {base + latency, base + seconds, Algorithm::direct, low ? NcclProtocol::ll : NcclProtocol::simple, 0};
+    return {base + latency, base + seconds, Algorithm::direct, protocol_of(low), 0};
 }
 
 }  // namespace

@@ -30,8 +30,6 @@ constexpr double kTreeFill = 2.0 / 3, kTreeFirst = 1024 * kKibibyte;
 /// Ratios of NCCL's ceilings for a head of an NVLS tree (src/graph/tuning.cc): two nodes over more nodes, whose inner
 /// nodes reduce two children.
 constexpr double kInnerNodeHopper = 57.7 / 45.5, kInnerNodeBlackwell = 96.0 / 43.8;
-/// Share of data beside the flags that LL and LL128 store.
-constexpr double kLlShare = 0.5, kLl128Share = 0.92;
 
 /// Waiting steps and data transfer overlap in part: the 3/2-norm lies between their maximum and their sum.
 double overlapped(double steps, double data) {

@@ -19,26 +19,18 @@ using topologies::ClusterSpec;
 constexpr std::size_t kProtocolCount = 3;
 /// Indexed by protocol: LL, LL128, Simple.
 using ByProtocol = std::array<double, kProtocolCount>;
-/// NCCL's latencies in microseconds: base once per operation; the others per step, in addition to the latency of the
-/// links.
-constexpr ByProtocol kRingBaseUs{6.6, 14.0, 8.4};
+/// NCCL's latencies in microseconds beside those of RingLatencies: base once per operation; the others per step, in
+/// addition to the latency of the links.
 constexpr ByProtocol kTreeBaseUs{6.8, 14.0, 8.4};
-constexpr ByProtocol kRingNvlinkUs{0.6, 1.9, 3.4};
 constexpr ByProtocol kTreeNvlinkUs{0.6, 1.25, 4.0};
 constexpr ByProtocol kRingPcieUs{1.0, 2.5, 5.7};
 constexpr ByProtocol kTreePcieUs{1.0, 1.9, 4.0};
-constexpr ByProtocol kRingNetworkUs{2.7, 4.0, 14.0};
 constexpr ByProtocol kTreeNetworkUs{5.0, 8.5, 14.0};
 constexpr double kPatBaseUs = 8.0, kPatNetworkDivisor = 3.5, kPatMemberUs = 2.8;
 constexpr double kNvlsUs = 25.0, kNvlsNetworkUs = 18.0, kNvlsTreeNetworkUs = 20.9;
-/// Handing data to the network costs at least this much per step once a ring leaves the node.
-constexpr ByProtocol kNetworkOverheadUs{1.0, 1.0, 3.0};
 /// Factor on the latency of a Simple ring all-reduce across nodes (Ampere and later).
 constexpr double kRingPlateau = 1.4;
-/// Shares of the ring's bandwidth. LL stores a flag with every 4 bytes of data, LL128 one in every 128 bytes, of which
-/// 120 are data.
-constexpr double kLlShare = 0.5;
-constexpr double kLl128Share = 0.92;
+/// Shares of the ring's bandwidth.
 constexpr double kTreeShare = 0.92;
 constexpr double kTreeLlDivisor = 3.8;
 constexpr double kTreeLl128OneNode = 7.0 / 9.0;
@@ -130,13 +122,13 @@ AlphaBeta ring(CommKind kind, NcclProtocol protocol, const GroupPlacement& p, co
     const std::int64_t passes = all_reduce ? 2 : 1;
     const std::int64_t steps = passes * (p.ranks - 1);
     const std::int64_t crossings = passes * (p.nodes - 1);
-    double intra = (cluster.over_pcie() ? kRingPcieUs : kRingNvlinkUs).at(at) + link_us(p, cluster);
+    const RingLatencies step = ring_latencies(protocol);
+    double intra = (cluster.over_pcie() ? kRingPcieUs.at(at) : step.nvlink_us) + link_us(p, cluster);
     // With one member per node nothing hides the network's latency; NCCL then uses the tree's figure.
-    const ByProtocol& network = p.max_members == 1 ? kTreeNetworkUs : kRingNetworkUs;
-    const double inter = network.at(at) + network_us(p, cluster);
-    if (p.nodes > 1) intra = std::max(intra, kNetworkOverheadUs.at(at));
+    const double inter = (p.max_members == 1 ? kTreeNetworkUs.at(at) : step.network_us) + network_us(p, cluster);
+    if (p.nodes > 1) intra = std::max(intra, step.network_overhead_us);
     double latency =
-        kRingBaseUs.at(at) + static_cast<double>(steps - crossings) * intra + static_cast<double>(crossings) * inter;
+        step.base_us + static_cast<double>(steps - crossings) * intra + static_cast<double>(crossings) * inter;
     if (all_reduce && protocol == NcclProtocol::simple && p.nodes > 1) latency *= kRingPlateau;
 
     double bandwidth = searched_ring_bandwidth(p, cluster);

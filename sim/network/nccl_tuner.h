@@ -25,6 +25,19 @@ struct NcclWay {
     bool operator==(const NcclWay&) const = default;
 };
 
+/// NCCL's published latencies of a ring in microseconds: once per operation; per step over NVLink and between nodes, in
+/// addition to the latency of the links; and the least that handing data to the network costs per step.
+struct RingLatencies {
+    double base_us, nvlink_us, network_us, network_overhead_us;
+};
+[[nodiscard]] constexpr RingLatencies ring_latencies(NcclProtocol protocol) {
+    constexpr RingLatencies kLatencies[]{{6.6, 0.6, 2.7, 1.0}, {14.0, 1.9, 4.0, 1.0}, {8.4, 3.4, 14.0, 3.0}};
+    return kLatencies[static_cast<std::size_t>(protocol)];
+}
+/// Shares of the ring's bandwidth. LL stores a flag with every 4 bytes of data, LL128 one in every 128 bytes, of which
+/// 120 are data.
+inline constexpr double kLlShare = 0.5, kLl128Share = 0.92;
+
 /// Broadcast and reduce run as a chain of n - 1 steps from or to the root.
 [[nodiscard]] inline bool is_chain(program::CommKind kind) {
     return kind == program::CommKind::broadcast || kind == program::CommKind::reduce;

@@ -77,11 +77,29 @@ std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members f
     return {from.back(), to.front()};
 }
 
-/// Collects the slowest pairs of a placement. Pairs of one path class are equal, so only the first of each class is
-/// examined.
+/// Pairs of one path class are equal, so that only the first of each class needs a look.
+class PathClasses {
+  public:
+    PathClasses(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {}
+    /// Whether no pair of the class was asked about before, or the pair has no class.
+    [[nodiscard]] bool is_new(std::int64_t a, std::int64_t b) {
+        const int kind = forwarding_->as_routed(a, b) ? cluster_->path_class(a, b) : -1;
+        if (kind < 0) return true;
+        const auto bit = 1U << static_cast<unsigned>(kind);
+        return (std::exchange(seen_, seen_ | bit) & bit) == 0;
+    }
+
+  private:
+    const Cluster* cluster_;
+    const Forwarding* forwarding_;
+    unsigned seen_ = 0;  // bits of classes
+};
+
+/// Collects the slowest pairs of a placement.
 class SlowestPairs {
   public:
-    SlowestPairs(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {}
+    SlowestPairs(const Cluster& cluster, const Forwarding& forwarding)
+        : cluster_(&cluster), forwarding_(&forwarding), classes_(cluster, forwarding) {}
 
     /// Call before adding the pairs of a node's members. In a mesh rings run side by side, so a device uses its links
     /// to all members, not only those to one neighbour. Without a mesh the bandwidth is that of the route.
@@ -98,12 +116,7 @@ class SlowestPairs {
     void add(std::int64_t a, std::int64_t b, GroupPlacement& placement) {
         const Distance distance = cluster_->distance(a, b);
         placement.worst = std::max(placement.worst, distance);
-        if (distance == Distance::same_device) return;
-        if (const int kind = forwarding_->as_routed(a, b) ? cluster_->path_class(a, b) : -1; kind >= 0) {
-            const auto bit = 1U << static_cast<unsigned>(kind);
-            if ((seen_ & bit) != 0) return;
-            seen_ |= bit;
-        }
+        if (distance == Distance::same_device || !classes_.is_new(a, b)) return;
         Path path = cluster_->path(a, b, forwarding_->choice(a, b));
         const bool inside = distance == Distance::same_node;
         if (inside && mesh_.value() > 0) path.effective_bandwidth = mesh_;
@@ -118,7 +131,7 @@ class SlowestPairs {
     const Forwarding* forwarding_;
     BytesPerSecond mesh_;  // bandwidth of the rings among the node's members; 0: no mesh, or no ring over NVLink
     std::vector<std::int64_t> places_;  // positions of these members in the node
-    unsigned seen_ = 0;
+    PathClasses classes_;
 };
 
 /// Rings of other channels cross on the other rails with the same load, and the links there may be slower.
@@ -134,7 +147,7 @@ void add_rails(const Cluster& cluster, Members from, Members to, SlowestPairs& p
 void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> devices, const Forwarding& forwarding,
                     GroupPlacement& placement) {
     std::vector<std::pair<std::int64_t, std::int64_t>> leaving, entering;  // (node, rail) of each crossing
-    unsigned seen = 0;                                                     // bits of path classes
+    PathClasses classes(cluster, forwarding);
     for (std::size_t i = 0; i < devices.size(); ++i) {
         const std::int64_t from = devices[i];
         const std::int64_t to = devices[(i + 1) % devices.size()];
@@ -147,10 +160,7 @@ void add_neighbours(const Cluster& cluster, std::span<const std::int64_t> device
         const topologies::NicChoice choice = forwarding.choice(from, to);
         leaving.emplace_back(node, choice == topologies::NicChoice::pxn ? rail : cluster.rail_of(from));
         entering.emplace_back(cluster.node_of(to), rail);
-        const int kind = forwarding.as_routed(from, to) ? cluster.path_class(from, to) : -1;
-        const auto bit = kind < 0 ? 0U : 1U << static_cast<unsigned>(kind);
-        if (kind >= 0 && (seen & bit) != 0) continue;
-        seen |= bit;
+        if (!classes.is_new(from, to)) continue;
         placement.neighbour_inter_latency =
             std::max(placement.neighbour_inter_latency, cluster.path(from, to, choice).latency);
     }

@@ -33,9 +33,7 @@ std::string why_not(Algorithm algorithm, program::CommKind kind, const Group& gr
     const Row& row = row_of(algorithm);
     const std::string name(row.name);
     if (!runs(algorithm, kind)) return name + " does not implement " + std::string(program::name_of(kind));
-    if ((kind == program::CommKind::send || kind == program::CommKind::recv) && group.ranks() != 2) {
-        return "a send needs exactly two ranks";
-    }
+    if (is_transfer(kind) && group.ranks() != 2) return "a send needs exactly two ranks";
     if (row.manner.even_ranks && group.ranks() > 1 && group.ranks() % 2 != 0)
         return name + " needs an even number of ranks";
     if (row.manner.equal_nodes && !group.is_even()) return name + " needs the same number of members on each node";

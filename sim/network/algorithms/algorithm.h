@@ -71,6 +71,15 @@ constexpr Kinds kinds(Each... kind) {
     return (kinds >> static_cast<unsigned>(kind) & 1U) != 0;
 }
 
+/// A send or its receive.
+[[nodiscard]] constexpr bool is_transfer(program::CommKind kind) {
+    return kind == program::CommKind::send || kind == program::CommKind::recv;
+}
+/// Whether the group's order matters; the members of other collectives are ordered by their devices.
+[[nodiscard]] constexpr bool is_ordered(program::CommKind kind) {
+    return is_transfer(kind) || kind == program::CommKind::exchange;
+}
+
 /// The switches that reduce and multicast, if any.
 enum class InSwitches : std::uint8_t { none, of_nodes, of_network };
 

@@ -12,6 +12,10 @@ namespace orrery::sim::algorithms {
 using program::CommKind;
 using topologies::LinkId;
 
+Group group_on(const topologies::Cluster& cluster, CommKind kind, std::span<const std::int64_t> devices) {
+    return is_ordered(kind) ? Group::flat(static_cast<std::int64_t>(devices.size())) : Group::of(cluster, devices);
+}
+
 double CollectiveLoads::steps() const {
     double sum = 0;
     for (const LoadPhase& phase : phases) sum += phase.steps;
@@ -35,9 +39,7 @@ LinkLoads::LinkLoads(const topologies::Cluster& cluster)
 
 CollectiveLoads LinkLoads::of(Algorithm algorithm, CommKind kind, std::span<const std::int64_t> devices,
                               std::int64_t chunks) {
-    const bool in_own_order = kind == CommKind::exchange || kind == CommKind::send || kind == CommKind::recv;
-    const Group group =
-        in_own_order ? Group::flat(static_cast<std::int64_t>(devices.size())) : Group::of(*cluster_, devices);
+    const Group group = group_on(*cluster_, kind, devices);
     const std::string reason = why_not(algorithm, kind, group);
     ORRERY_CHECK(reason.empty(), reason);
     ORRERY_CHECK(chunks == 1 || (chunks > 1 && row_of(algorithm).manner.chunks), std::to_string(chunks) + " chunks");

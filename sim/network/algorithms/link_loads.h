@@ -16,6 +16,10 @@
 
 namespace orrery::sim::algorithms {
 
+/// The group on these devices (LinkLoads::of).
+[[nodiscard]] Group group_on(const topologies::Cluster& cluster, program::CommKind kind,
+                             std::span<const std::int64_t> devices);
+
 struct LinkLoad {
     topologies::LinkId link = 0;
     double coefficient = 0;  // bytes over the link per byte of S

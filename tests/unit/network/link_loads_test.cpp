@@ -13,8 +13,8 @@
 #include "core/error.h"
 #include "tests/unit/network/closed_form.h"
 #include "tests/unit/network/collective_kinds.h"
-#include "tests/unit/network/schedules/schedule.h"
 #include "tests/unit/network/round_cluster.h"
+#include "tests/unit/network/schedules/schedule.h"
 #include "tests/unit/topologies/fabric_clusters.h"
 
 namespace orrery::sim::algorithms {
