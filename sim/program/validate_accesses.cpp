@@ -282,6 +282,7 @@ class AccessWalk {
     AccessWalk(const Program& program, const IndexedVector<BodyId, BodyView>& views, const Trace& trace)
         : program_(program), trace_(trace), ranks_(program.classes[trace.rank_class]), map_(program, views, ranks_) {
         for (const Region region : kRegions) {
+            scopes_[region] = scope_of(region);
             if (region == Region::gradient_out) continue;  // kept with the backward boundaries
             for (const ChunkIndex chunk : ranks_.chunks.indices()) {
                 const std::int32_t count = instance_count(ranks_, ranks_.chunks[chunk], region);
@@ -305,6 +306,7 @@ class AccessWalk {
   private:
     /// The cells of the instance of the region that the action binds.
     [[nodiscard]] Cell* cells_of(const Action& action, Region region) {
+        if (!is_bound(region)) return cells_[region].front().data();
         const Instance bound = bound_by(action, region);
         return cells_[bound.region][bound.chunk].data() + static_cast<std::size_t>(bound.index) * map_.cells_in(region);
     }
@@ -365,7 +367,7 @@ class AccessWalk {
     }
 
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
-        const Scope scope = scope_of(run.region);
+        const Scope scope = scopes_[run.region];
         if (cell.writer_position == 0) {
             if (scope != Scope::any) refuse(kFreshValues, call, run, "finds bytes that nobody has written");
             return;
@@ -424,6 +426,7 @@ class AccessWalk {
     const RankClass& ranks_;
     CellMap map_;
     PerRegion<IndexedVector<ChunkIndex, std::vector<Cell>>> cells_;  // frames: of each chunk; others: of chunk 0
+    PerRegion<Scope> scopes_{};
     std::int32_t step_ = 0;
     std::vector<Clock> previous_, current_;  // of the calls of the previous step and of this one
 };
