@@ -1,6 +1,7 @@
 // The fields of a plan file, object by object (core/json_fields.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <string>
@@ -28,7 +29,7 @@ namespace orrery::program {
 
 using MeshOrder = std::array<MeshAxis, kMeshAxes>;
 
-// What is read fits into products of two; check_plan knows the narrower limits.
+// These fit into products of two; check_plan has narrower limits that depend on other fields.
 inline constexpr IntegerRange kNumber{0, 1 << 20};
 inline constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
 inline constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()};
@@ -36,7 +37,13 @@ inline constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()}
 /// Element types that are allowed, by name.
 struct TypeChoice {
     std::vector<std::string> names;
+    [[nodiscard]] bool contains(DType dtype) const {
+        return std::find(names.begin(), names.end(), orrery::name_of(dtype)) != names.end();
+    }
 };
+[[nodiscard]] inline std::string description(const TypeChoice& choice) {
+    return quoted_list(choice.names);
+}
 inline const TypeChoice kStoredTypes{{"fp32", "bf16", "fp16"}};
 inline const TypeChoice kComputeTypes{{"fp32", "tf32", "bf16", "fp16"}};
 
@@ -77,10 +84,10 @@ template <Either<Optimizer> Object>
 void visit_fields(Object& o, auto&& visit) {
     visit("kind", o.kind);
     visit("learning_rate", o.learning_rate, kNotNegative);
-    visit("beta1", o.beta1, kFraction);
-    visit("beta2", o.beta2, kFraction);
+    visit("beta1", o.beta1, kBelowOne);
+    visit("beta2", o.beta2, kBelowOne);
     visit("epsilon", o.epsilon, kPositive);
-    visit("momentum", o.momentum, kFraction);
+    visit("momentum", o.momentum, kBelowOne);
     visit("weight_decay", o.weight_decay, kNotNegative);
     visit("clip_norm", o.clip_norm, kNotNegative);
 }
@@ -118,7 +125,7 @@ void visit_fields(Object& t, auto&& visit) {
     visit("optimizer", t.optimizer);
     visit("memory", t.memory);
     visit("expert_load", t.expert_load);
-    visit("dropout", t.dropout, kFraction);
+    visit("dropout", t.dropout, kBelowOne);
     visit("seed", t.seed, kSeed);
     visit("data", t.data);
 }
