@@ -61,18 +61,15 @@ ClassIndex Program::class_of(std::int64_t rank) const {
 std::int64_t Program::peer_of(Stream stream, std::int64_t rank) const {
     const bool sends = stream == Stream::pp_send_forward || stream == Stream::pp_send_backward ||
                        stream == Stream::pp_up_send_forward || stream == Stream::pp_up_send_backward;
+    // Gradients go from a stage to the one that sent it activations, so the sender is the receiver of the opposite
+    // flow.
     const GroupAxis axis = axis_of(stream);
-    if (sends) {
-        const std::vector<std::int64_t> pair = mesh->group_of(axis, rank);
-        ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
-        return pair.back();
-    }
-    // Gradients go from a stage to the one that sent it activations, so the peer is the receiver of the opposite flow.
-    const GroupAxis back = axis == GroupAxis::down_forward    ? GroupAxis::down_backward
+    const GroupAxis flow = sends                              ? axis
+                           : axis == GroupAxis::down_forward  ? GroupAxis::down_backward
                            : axis == GroupAxis::down_backward ? GroupAxis::down_forward
                            : axis == GroupAxis::up_forward    ? GroupAxis::up_backward
                                                               : GroupAxis::up_forward;
-    const std::vector<std::int64_t> pair = mesh->group_of(back, rank);
+    const std::vector<std::int64_t> pair = mesh->group_of(flow, rank);
     ORRERY_CHECK(!pair.empty(), "rank " + std::to_string(rank) + " has no peer on " + std::string(name_of(stream)));
     return pair.back();
 }
