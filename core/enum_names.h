@@ -49,10 +49,13 @@ template <NamedEnum Enum>
     return std::nullopt;
 }
 
+[[nodiscard]] inline std::string in_quotes(std::string_view text) {
+    return std::string(1, '"').append(text) + '"';
+}
 /// "a", "b", "c"
 [[nodiscard]] inline std::string quoted_list(const std::vector<std::string>& names) {
     std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "\"" : ", \"") + name + "\"";
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + in_quotes(name);
     return text;
 }
 

@@ -1,12 +1,13 @@
 // Structs whose fields are listed once. visit_fields(object, visit), beside the struct, calls visit(key, field, limits)
-// for each field; by it an object is read and written, and tests/unit/program describes it as a JSON schema. A field is
-// a bool, a std::int64_t or a double (with the range of its values), a string, a vector of these, an enum with names,
-// such a struct, or a list or an optional of such structs. Another type, or another kind of limits, overloads
+// for each field; by it an object is read, checked and written, and tests/unit/program describes it as a JSON schema. A
+// field is a bool, a std::int64_t or a double (with the range of its values), a string, a vector of these, an enum with
+// names, such a struct, or a list or an optional of such structs. Another type, or another kind of limits, overloads
 // read_field and field_json in its own namespace. The limits may begin with a Presence. An overload of
 // check_fields(reader, object) refuses values that contradict each other. Where the list depends on more than the
 // object, fields_of(object, context) returns it as a Group, and the context is the field's limit.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <map>
@@ -94,7 +95,14 @@ Pair(T&, T&, const char* = "") -> Pair<T>;
 /// Names that are allowed: of a string, or of an element type.
 struct OneOf {
     std::vector<std::string> names;
+    [[nodiscard]] bool contains(std::string_view name) const {
+        return std::find(names.begin(), names.end(), name) != names.end();
+    }
+    [[nodiscard]] bool contains(DType dtype) const { return contains(name_of(dtype)); }
 };
+[[nodiscard]] inline std::string description(const OneOf& allowed) {
+    return quoted_list(allowed.names);
+}
 
 template <typename Field, typename... Limits>
 void read_field(const JsonReader& reader, const std::string& key, Field& field, const Limits&... limits);
@@ -173,6 +181,69 @@ void read_field(const JsonReader& reader, const std::string& key, Field& field, 
         static_assert(NamedEnum<Field>, "a field that cannot be read");
         field = *value_named<Field>(reader.choice(key, names_of<Field>()));
     }
+}
+
+/// A value as messages print it; text as it is.
+template <typename Value>
+[[nodiscard]] std::string shown(const Value& value) {
+    if constexpr (std::same_as<Value, bool>) {
+        return value ? "true" : "false";
+    } else if constexpr (std::same_as<Value, double>) {
+        return shortest(value);
+    } else if constexpr (std::integral<Value>) {
+        return std::to_string(value);
+    } else if constexpr (std::is_enum_v<Value>) {
+        return in_quotes(name_of(value));
+    } else {
+        return std::string(value);
+    }
+}
+
+/// A value outside the limits of its field, in the words in which a JsonReader refuses it.
+struct FieldFault {
+    std::string pointer;  // from the object that was checked, such as "/optimizer/beta1"
+    std::string value, allowed;
+};
+
+template <HasFields Object>
+[[nodiscard]] std::optional<FieldFault> field_fault(const Object& object);
+
+/// The fault of one field. Strings are built only if there is one.
+template <typename Field, typename... Limits>
+[[nodiscard]] std::optional<FieldFault> fault_of(const Field& field, const Limits&... limits) {
+    if constexpr (HasFields<const Field>) {
+        return field_fault(field);
+    } else if constexpr (sizeof...(Limits) == 0) {
+        return {};
+    } else if constexpr (requires { field.begin(); }) {
+        for (std::size_t i = 0; i < field.size(); ++i) {
+            std::optional<FieldFault> fault = fault_of(field[i], limits...);
+            if (!fault) continue;
+            fault->pointer = "/" + std::to_string(i);
+            return fault;
+        }
+        return {};
+    } else {
+        if ((limits.contains(field) && ...)) return {};
+        return FieldFault{"", shown(field), (description(limits) + ...)};
+    }
+}
+
+template <typename Field, typename... Limits>
+[[nodiscard]] std::optional<FieldFault> fault_of(const Field& field, const Presence&, const Limits&... limits) {
+    return fault_of(field, limits...);
+}
+
+/// The first field whose value is not within its limits, if there is one.
+template <HasFields Object>
+std::optional<FieldFault> field_fault(const Object& object) {
+    std::optional<FieldFault> fault;
+    visit_fields(object, [&fault](const char* key, const auto& field, const auto&... limits) {
+        if (fault) return;
+        fault = fault_of(field, limits...);
+        if (fault) fault->pointer.insert(0, std::string("/") + key);
+    });
+    return fault;
 }
 
 template <HasFields Object>

@@ -91,12 +91,6 @@ std::string joined(const std::vector<std::string>& names) {
     return result.empty() ? "none" : result;
 }
 
-std::string shortest(double value) {
-    std::array<char, 64> buffer{};
-    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
-    return std::string(buffer.data(), end);
-}
-
 std::string position_in(const std::string& text, std::size_t offset) {
     const std::string_view before = std::string_view(text).substr(0, std::min(offset, text.size()));
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -228,6 +222,12 @@ Value parse_tree(const std::string& text, const std::string& file) {
 }
 
 }  // namespace
+
+std::string shortest(double value) {
+    std::array<char, 64> buffer{};
+    const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr;
+    return std::string(buffer.data(), end);
+}
 
 std::string description(IntegerRange range) {
     const IntegerRange all;

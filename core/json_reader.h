@@ -3,11 +3,13 @@
 // were never asked for, naming the nearest known one. No type of a JSON library appears here.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace orrery {
@@ -15,7 +17,9 @@ namespace orrery {
 struct IntegerRange {
     std::int64_t low = std::numeric_limits<std::int64_t>::min();
     std::int64_t high = std::numeric_limits<std::int64_t>::max();
-    [[nodiscard]] constexpr bool contains(std::int64_t value) const { return value >= low && value <= high; }
+    [[nodiscard]] constexpr bool contains(std::integral auto value) const {
+        return std::cmp_greater_equal(value, low) && std::cmp_less_equal(value, high);
+    }
 };
 struct NumberRange {
     double low = -std::numeric_limits<double>::max();
@@ -30,6 +34,8 @@ struct NumberRange {
 /// "an integer from 1 to 8", "a number greater than 0, below 1e+06".
 [[nodiscard]] std::string description(IntegerRange range);
 [[nodiscard]] std::string description(NumberRange range);
+/// The number with as few digits as give it back.
+[[nodiscard]] std::string shortest(double value);
 inline constexpr IntegerRange kPositiveInteger{1, std::int64_t{1} << 40};
 inline constexpr IntegerRange kCount{0, std::int64_t{1} << 40};
 /// Limits beyond any quantity in any unit that files use, and far enough from the limits of a double that products and
@@ -40,6 +46,7 @@ inline constexpr NumberRange kNotNegative{0.0, kLargestNumber};
 /// For values that are only compared, never computed with.
 inline constexpr NumberRange kAnyNumber{};
 inline constexpr NumberRange kFraction{0.0, 1.0, false};
+inline constexpr NumberRange kBelowOne{0.0, 1.0, false, true};
 
 /// strict: finish() refuses unknown keys. lenient (foreign files): unread_keys() lists them.
 enum class JsonPolicy { strict, lenient };

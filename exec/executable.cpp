@@ -1,11 +1,12 @@
 #include "exec/executable.h"
 
 #include <array>
-#include <charconv>
 #include <string_view>
 #include <type_traits>
 
+#include "core/enum_names.h"
 #include "core/error.h"
+#include "core/json_reader.h"
 
 namespace orrery::exec {
 namespace {
@@ -23,26 +24,15 @@ struct Limit {
     const char* runs;  // "the executor runs …"
 };
 
-std::string quoted(std::string_view text) {
-    std::string result(1, '"');
-    result += text;
-    return result + '"';
-}
-
-std::string printed(double value) {
-    std::array<char, 32> buffer{};
-    return std::string(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
-}
-
 template <typename Value>
 std::string refused_unless(bool runs, Value value) {
     if (runs) return "";
     if constexpr (std::is_same_v<Value, bool>) {
         return value ? "true" : "false";
     } else if constexpr (std::is_arithmetic_v<Value>) {
-        return printed(static_cast<double>(value));
+        return shortest(static_cast<double>(value));
     } else {
-        return quoted(value);
+        return in_quotes(value);
     }
 }
 

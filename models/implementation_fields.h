@@ -11,7 +11,6 @@ inline constexpr IntegerRange kUnitsAhead{0, 1 << 10};
 inline constexpr IntegerRange kElements{0, std::int64_t{1} << 40};
 inline constexpr NumberRange kLaunchFactor{0, 1000};
 inline constexpr NumberRange kGibibytes{0, 1 << 20};
-inline constexpr NumberRange kDropout{0, 1, false, true};
 
 /// published, fitted or fallback.
 [[nodiscard]] const std::vector<std::string>& figure_kinds();
@@ -128,7 +127,7 @@ void visit_fields(Choices& c, auto&& visit) {
 template <Either<Implementation> Choices>
 void visit_fields(Choices& c, auto&& visit) {
     visit("executable", c.executable);
-    visit("default_dropout", c.default_dropout, kDropout);
+    visit("default_dropout", c.default_dropout, kBelowOne);
     visit("vocab_multiple", c.vocab_multiple, kVocabMultiple);
     visit("gradients_in_fp32", c.gradients_in_fp32);
     visit("reduces_in_fp32", c.reduces_in_fp32);

@@ -1,24 +1,14 @@
 #include "models/model_checks.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "models/model_limits.h"
 
 namespace orrery::models {
 namespace {
-
-std::string printed(double value) {
-    std::array<char, 32> buffer{};
-    return std::string(buffer.data(), std::to_chars(buffer.data(), buffer.data() + buffer.size(), value).ptr);
-}
-
-std::string quoted(const std::string& text) {
-    return "\"" + text + "\"";
-}
 
 class Checker {
   public:
@@ -29,7 +19,7 @@ class Checker {
         if (!allowed.contains(value)) fail(key, std::to_string(value), description(allowed));
     }
     void range(const std::string& key, double value, NumberRange allowed) const {
-        if (!allowed.contains(value)) fail(key, printed(value), description(allowed));
+        if (!allowed.contains(value)) fail(key, shortest(value), description(allowed));
     }
     [[noreturn]] void fail(const std::string& key, const std::string& value, const std::string& allowed) const {
         throw InputError(source_, pointer_of_(key), value, allowed);
@@ -63,7 +53,7 @@ void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& ch
         used.factor = scaling.factor;
         check.range("rope_scaling/factor", scaling.factor, kFactorLimits);
     } else if (scaling.type != "none") {
-        check.fail("rope_scaling/type", quoted(scaling.type), "\"none\", \"linear\", \"llama3\", \"yarn\"");
+        check.fail("rope_scaling/type", in_quotes(scaling.type), "\"none\", \"linear\", \"llama3\", \"yarn\"");
     }
     if (scaling.type == "llama3" || scaling.type == "yarn") {
         used.original_max_positions = scaling.original_max_positions;
@@ -74,8 +64,8 @@ void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& ch
         check.range("rope_scaling/low_frequency_factor", scaling.low_frequency_factor, kFactorLimits);
         check.range("rope_scaling/high_frequency_factor", scaling.high_frequency_factor, kFactorLimits);
         if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
-            check.fail("rope_scaling/high_frequency_factor", printed(scaling.high_frequency_factor),
-                       "a number greater than low_frequency_factor, " + printed(scaling.low_frequency_factor));
+            check.fail("rope_scaling/high_frequency_factor", shortest(scaling.high_frequency_factor),
+                       "a number greater than low_frequency_factor, " + shortest(scaling.low_frequency_factor));
         }
         check.range("rope_scaling/original_max_positions", scaling.original_max_positions, kPositionLimits);
     }
@@ -91,7 +81,7 @@ void check_rope_scaling(const ModelSpec::RopeScaling& scaling, const Checker& ch
         check.range("rope_scaling/original_max_positions", scaling.original_max_positions, kPositionLimits);
     }
     if (scaling != used) {
-        check.fail("rope_scaling/factor", printed(scaling.factor),
+        check.fail("rope_scaling/factor", shortest(scaling.factor),
                    "only the values that a scaling of type \"" + scaling.type + "\" has");
     }
 }
@@ -101,17 +91,17 @@ void check_rotary(const ModelSpec& model, const Checker& check) {
         const std::string why =
             model.position == PositionKind::learned ? "none: positions are learned" : "none: positions are ALiBi's";
         if (model.rope_scaling != ModelSpec::RopeScaling{}) {
-            check.fail("rope_scaling", quoted(model.rope_scaling.type), why);
+            check.fail("rope_scaling", in_quotes(model.rope_scaling.type), why);
         }
-        if (model.rope_theta != ModelSpec{}.rope_theta) check.fail("rope_theta", printed(model.rope_theta), why);
-        if (model.rotary_fraction != 1) check.fail("rotary_fraction", printed(model.rotary_fraction), why);
+        if (model.rope_theta != ModelSpec{}.rope_theta) check.fail("rope_theta", shortest(model.rope_theta), why);
+        if (model.rotary_fraction != 1) check.fail("rotary_fraction", shortest(model.rotary_fraction), why);
         return;
     }
     check.range("rope_theta", model.rope_theta, kThetaLimits);
     check.range("rotary_fraction", model.rotary_fraction, kRotaryFractionLimits);
     const double rotated = model.rotary_fraction * static_cast<double>(model.head_dim);
     if (model.rotary_fraction != 1 && (rotated < 1 || std::fmod(rotated, 2) != 0)) {
-        check.fail("rotary_fraction", printed(model.rotary_fraction),
+        check.fail("rotary_fraction", shortest(model.rotary_fraction),
                    "a fraction that rotates an even number of the " + std::to_string(model.head_dim) +
                        " dimensions of a head");
     }
@@ -213,7 +203,7 @@ void check_latent(const ModelSpec& model, const Checker& check) {
         check.fail("position", model.position == PositionKind::learned ? "\"learned\"" : "\"alibi\"",
                    "\"rotary\"" + without);
     }
-    if (model.rotary_fraction != 1) check.fail("rotary_fraction", printed(model.rotary_fraction), "1" + without);
+    if (model.rotary_fraction != 1) check.fail("rotary_fraction", shortest(model.rotary_fraction), "1" + without);
     if (model.qkv_bias) check.fail("qkv_bias", "true", "false" + without);
     if (model.attention_output_bias) check.fail("attention_output_bias", "true", "false" + without);
     if (model.qk_norm) check.fail("qk_norm", "true", "false" + without);
@@ -233,8 +223,8 @@ void check_model(const ModelSpec& model, const std::string& source,
     const std::vector<std::string>& families = family_names();
     if (std::find(families.begin(), families.end(), model.family) == families.end()) {
         std::string list;
-        for (const std::string& family : families) list += (list.empty() ? "" : ", ") + quoted(family);
-        check.fail("family", quoted(model.family), list);
+        for (const std::string& family : families) list += (list.empty() ? "" : ", ") + in_quotes(family);
+        check.fail("family", in_quotes(model.family), list);
     }
     check_dimensions(model, check);
     check_latent(model, check);

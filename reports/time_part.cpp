@@ -19,11 +19,6 @@ using models::WorkClass;
 using program::Body;
 using program::Phase;
 
-bool is_pass(Phase phase) {
-    return phase == Phase::forward || phase == Phase::backward || phase == Phase::backward_input ||
-           phase == Phase::backward_weight;
-}
-
 bool computes(const program::Instruction& instruction) {
     return instruction.stream == program::Stream::compute || instruction.stream == program::Stream::side;
 }

@@ -1,6 +1,8 @@
 #include "sim/program/mesh.h"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include "core/enum_names.h"
@@ -11,7 +13,7 @@ namespace {
 
 /// The stride of each axis of the dense or the expert mesh; the first axis of the order has stride 1. `ep` has extent 1
 /// in the dense mesh, `cp` in the expert mesh.
-std::array<std::int64_t, kMeshAxes> strides(const Parallelism& p, bool expert) {
+EnumArray<MeshAxis, std::int64_t, kMeshAxes> strides(const Parallelism& p, bool expert) {
     const auto extent = [&](MeshAxis axis) -> std::int64_t {
         switch (axis) {
             case MeshAxis::tp:
@@ -27,17 +29,13 @@ std::array<std::int64_t, kMeshAxes> strides(const Parallelism& p, bool expert) {
         }
         return 1;
     };
-    std::array<std::int64_t, kMeshAxes> result{};
+    EnumArray<MeshAxis, std::int64_t, kMeshAxes> result{};
     std::int64_t stride = 1;
     for (const MeshAxis axis : p.order) {
-        result[static_cast<std::size_t>(axis)] = stride;
+        result[axis] = stride;
         stride *= extent(axis);
     }
     return result;
-}
-
-std::int64_t stride_of(const std::array<std::int64_t, kMeshAxes>& all, MeshAxis axis) {
-    return all[static_cast<std::size_t>(axis)];
 }
 
 }  // namespace
@@ -50,69 +48,54 @@ std::string_view name_of(GroupAxis axis) {
 }
 
 std::string mesh_problem(const Parallelism& p) {
-    std::array<bool, kMeshAxes> seen{};
-    for (const MeshAxis axis : p.order) {
-        if (std::exchange(seen[static_cast<std::size_t>(axis)], true)) return "an axis occurs twice";
-    }
+    if (std::set<MeshAxis>(p.order.begin(), p.order.end()).size() < kMeshAxes) return "an axis occurs twice";
     if (p.tp * p.cp * p.dp % (p.ep * p.etp) != 0) {
         return "ep * etp = " + std::to_string(p.ep * p.etp) +
                " must divide tp * cp * dp = " + std::to_string(p.tp * p.cp * p.dp);
     }
-    if (p.pp > 1 && stride_of(strides(p, false), MeshAxis::pp) != stride_of(strides(p, true), MeshAxis::pp)) {
+    if (p.pp > 1 && strides(p, false)[MeshAxis::pp] != strides(p, true)[MeshAxis::pp]) {
         return "the dense and the expert mesh would put a pipeline stage on different ranks; put pp last, or dp, cp "
-               "and "
-               "ep on one side of it";
+               "and ep on one side of it";
     }
     return "";
 }
 
 Mesh::Mesh(const Plan& plan) : parallelism_(plan.parallelism), world_size_(plan.parallelism.world_size()) {
     const Parallelism& p = parallelism_;
-    number_dense();
-    number_experts();
-    if (p.tp > plan.model.kv_heads && plan.model.kv_heads > 0 && !plan.model.has_latent_attention()) {
-        kv_copies_ = p.tp / plan.model.kv_heads;
-    }
+    const auto dense = strides(p, false), expert = strides(p, true);
+    tp_ = {p.tp, dense[MeshAxis::tp]};
+    cp_ = {p.cp, dense[MeshAxis::cp]};
+    dp_ = {p.dp, dense[MeshAxis::dp]};
+    pp_ = {p.pp, dense[MeshAxis::pp]};
+    etp_ = {p.etp, expert[MeshAxis::tp]};
+    ep_ = {p.ep, expert[MeshAxis::ep]};
+    edp_ = {p.expert_dp(), expert[MeshAxis::dp]};
     mirrored_ = p.model_copies() > 1;
     wraps_ = p.chunks > 1 && !p.ends_meet();
     last_holder_ = p.ends_meet() ? 0 : p.pp - 1;
     ties_across_ranks_ = plan.model.tied_embeddings && p.pp > 1 && last_holder_ != first_holder_;
+    const bool copies_kv = p.tp > plan.model.kv_heads && plan.model.kv_heads > 0 && !plan.model.has_latent_attention();
 
-    const auto set = [this](GroupAxis axis, std::int64_t size) { sizes_[axis] = size; };
-    set(GroupAxis::tp, p.tp);
-    set(GroupAxis::kv, kv_copies_);
-    set(GroupAxis::cp, p.cp);
-    set(GroupAxis::ep, p.ep);
-    set(GroupAxis::etp, p.etp);
-    set(GroupAxis::dp, p.gradient_ranks() * (mirrored_ ? 2 : 1));
-    set(GroupAxis::dp_shard, p.shard_ranks());
-    set(GroupAxis::dp_replicate, p.gradient_ranks() / p.shard_ranks());
-    set(GroupAxis::edp, plan.model.has_experts() ? p.expert_dp() * (mirrored_ ? 2 : 1) : 0);
-    set(GroupAxis::embedding, ties_across_ranks_ ? 2 : 0);
-    set(GroupAxis::pipeline, p.pp);
-    set(GroupAxis::model, p.tp * p.pp);
-    set(GroupAxis::world, world_size_);
-    for (const GroupAxis axis :
-         {GroupAxis::down_forward, GroupAxis::down_backward, GroupAxis::up_forward, GroupAxis::up_backward}) {
-        set(axis, p.pp > 1 ? 2 : 0);
+    boxes_[GroupAxis::tp] = {tp_};
+    boxes_[GroupAxis::kv] = {Digit{copies_kv ? p.tp / plan.model.kv_heads : 1, tp_.stride}};
+    boxes_[GroupAxis::cp] = {cp_};
+    boxes_[GroupAxis::ep] = {ep_};
+    boxes_[GroupAxis::etp] = {etp_};
+    // cp varies fastest, so that ranks with neighbouring parts of the sequence are neighbours in the group.
+    boxes_[GroupAxis::dp] = {cp_, dp_};
+    boxes_[GroupAxis::edp] = {edp_};
+    boxes_[GroupAxis::pipeline] = {pp_};
+    boxes_[GroupAxis::model] = {tp_, pp_};
+    for (const GroupAxis axis : kAxes) {
+        sizes_[axis] = boxes_[axis].empty() ? 0 : is_mirrored(axis) ? 2 : 1;
+        for (const Digit& digit : boxes_[axis]) sizes_[axis] *= digit.extent;
+        if (is_pair(axis) && p.pp > 1) sizes_[axis] = 2;
     }
-}
-
-void Mesh::number_dense() {
-    const Parallelism& p = parallelism_;
-    const auto stride = strides(p, false);
-    tp_ = {p.tp, stride_of(stride, MeshAxis::tp)};
-    cp_ = {p.cp, stride_of(stride, MeshAxis::cp)};
-    dp_ = {p.dp, stride_of(stride, MeshAxis::dp)};
-    pp_ = {p.pp, stride_of(stride, MeshAxis::pp)};
-}
-
-void Mesh::number_experts() {
-    const Parallelism& p = parallelism_;
-    const auto stride = strides(p, true);
-    etp_ = {p.etp, stride_of(stride, MeshAxis::tp)};
-    ep_ = {p.ep, stride_of(stride, MeshAxis::ep)};
-    edp_ = {p.expert_dp(), stride_of(stride, MeshAxis::dp)};
+    if (!plan.model.has_experts()) sizes_[GroupAxis::edp] = 0;
+    sizes_[GroupAxis::dp_shard] = p.shard_ranks();
+    sizes_[GroupAxis::dp_replicate] = p.gradient_ranks() / p.shard_ranks();
+    sizes_[GroupAxis::embedding] = ties_across_ranks_ ? 2 : 0;
+    sizes_[GroupAxis::world] = world_size_;
 }
 
 MeshCoordinates Mesh::coordinates(std::int64_t rank) const {
@@ -135,7 +118,7 @@ std::int64_t Mesh::rank_at(MeshCoordinates at) const {
 }
 
 /// The ranks that differ from `rank` in these digits only; the first digit varies fastest.
-std::vector<std::int64_t> Mesh::box(std::int64_t rank, std::initializer_list<Digit> digits) const {
+std::vector<std::int64_t> Mesh::box(std::int64_t rank, const std::vector<Digit>& digits) const {
     std::vector<std::int64_t> members{rank};
     for (const Digit& digit : digits) members.front() -= digit.of(rank) * digit.stride;
     for (const Digit& digit : digits) {
@@ -147,9 +130,14 @@ std::vector<std::int64_t> Mesh::box(std::int64_t rank, std::initializer_list<Dig
     return members;
 }
 
-/// cp varies fastest, then dp, so that ranks with neighbouring parts of the sequence are neighbours in the group.
-std::vector<std::int64_t> Mesh::gradient_group(std::int64_t rank) const {
-    return box(rank, {cp_, dp_});
+/// The members and the ranks that hold the same stages of the other copy of the model, those of the first stage first.
+std::vector<std::int64_t> Mesh::with_mirror(std::vector<std::int64_t> members, std::int64_t rank) const {
+    const std::int64_t shift = (pp_.extent - 1 - 2 * pp_.of(rank)) * pp_.stride;
+    std::vector<std::int64_t> mirror = members;
+    for (std::int64_t& member : mirror) member += shift;
+    if (shift < 0) std::swap(members, mirror);
+    members.insert(members.end(), mirror.begin(), mirror.end());
+    return members;
 }
 
 std::vector<std::int64_t> Mesh::pair_of(GroupAxis axis, std::int64_t rank) const {
@@ -167,29 +155,11 @@ std::vector<std::int64_t> Mesh::pair_of(GroupAxis axis, std::int64_t rank) const
 
 std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) const {
     ORRERY_CHECK(rank >= 0 && rank < world_size_, "rank " + std::to_string(rank) + " is outside the world");
-    const auto with_mirror = [&](std::vector<std::int64_t> members) {
-        if (!mirrored_) return members;
-        const std::int64_t here = pp_.of(rank);
-        const std::int64_t shift = (pp_.extent - 1 - 2 * here) * pp_.stride;
-        std::vector<std::int64_t> both = members;
-        for (const std::int64_t member : members) both.push_back(member + shift);
-        if (shift < 0)
-            std::rotate(both.begin(), both.begin() + static_cast<std::ptrdiff_t>(members.size()), both.end());
-        return both;
-    };
+    if (!boxes_[axis].empty()) {
+        std::vector<std::int64_t> members = box(rank, boxes_[axis]);
+        return is_mirrored(axis) ? with_mirror(std::move(members), rank) : members;
+    }
     switch (axis) {
-        case GroupAxis::tp:
-            return box(rank, {tp_});
-        case GroupAxis::kv:
-            return box(rank, {{kv_copies_, tp_.stride}});
-        case GroupAxis::cp:
-            return box(rank, {cp_});
-        case GroupAxis::ep:
-            return box(rank, {ep_});
-        case GroupAxis::etp:
-            return box(rank, {etp_});
-        case GroupAxis::dp:
-            return with_mirror(gradient_group(rank));
         case GroupAxis::dp_shard:
         case GroupAxis::dp_replicate: {
             // The dp group is cut into consecutive runs of `shard` ranks; replicas have the same position in each run.
@@ -206,30 +176,20 @@ std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) cons
             }
             return members;
         }
-        case GroupAxis::edp:
-            return with_mirror(box(rank, {edp_}));
         case GroupAxis::embedding: {
             const std::int64_t here = pp_.of(rank);
             if (!ties_across_ranks_ || (here != first_holder_ && here != last_holder_)) return {};
             const std::int64_t first = rank + (first_holder_ - here) * pp_.stride;
             return {first, first + (last_holder_ - first_holder_) * pp_.stride};
         }
-        case GroupAxis::pipeline:
-            return box(rank, {pp_});
-        case GroupAxis::model:
-            return box(rank, {tp_, pp_});
         case GroupAxis::world: {
             std::vector<std::int64_t> everyone(static_cast<std::size_t>(world_size_));
-            for (std::size_t i = 0; i < everyone.size(); ++i) everyone[i] = static_cast<std::int64_t>(i);
+            std::iota(everyone.begin(), everyone.end(), std::int64_t{0});
             return everyone;
         }
-        case GroupAxis::down_forward:
-        case GroupAxis::down_backward:
-        case GroupAxis::up_forward:
-        case GroupAxis::up_backward:
+        default:
             return pair_of(axis, rank);
     }
-    throw BugError("an axis without groups");
 }
 
 }  // namespace orrery::program

@@ -79,20 +79,21 @@ class Mesh {
         std::int64_t extent = 1, stride = 1;
         [[nodiscard]] std::int64_t of(std::int64_t rank) const { return rank / stride % extent; }
     };
-    void number_dense();
-    void number_experts();
-    [[nodiscard]] std::vector<std::int64_t> box(std::int64_t rank, std::initializer_list<Digit> digits) const;
-    [[nodiscard]] std::vector<std::int64_t> gradient_group(std::int64_t rank) const;
+    [[nodiscard]] bool is_mirrored(GroupAxis axis) const {
+        return mirrored_ && (axis == GroupAxis::dp || axis == GroupAxis::edp);
+    }
+    [[nodiscard]] std::vector<std::int64_t> box(std::int64_t rank, const std::vector<Digit>& digits) const;
+    [[nodiscard]] std::vector<std::int64_t> with_mirror(std::vector<std::int64_t> members, std::int64_t rank) const;
     [[nodiscard]] std::vector<std::int64_t> pair_of(GroupAxis axis, std::int64_t rank) const;
 
     Parallelism parallelism_;
     std::int64_t world_size_ = 1;
     Digit tp_, cp_, dp_, pp_, etp_, ep_, edp_;
-    std::int64_t kv_copies_ = 1;                       // tp ranks that hold copies of the same key/value head
     std::int64_t first_holder_ = 0, last_holder_ = 0;  // pipeline ranks of the first and the last virtual stage
     bool ties_across_ranks_ = false;
-    bool mirrored_ = false;  // dualpipe: pipeline ranks pp and p - 1 - pp hold the same stages
-    bool wraps_ = false;     // interleaved: the last pipeline rank sends activations to the first
+    bool mirrored_ = false;                // dualpipe: pipeline ranks pp and p - 1 - pp hold the same stages
+    bool wraps_ = false;                   // interleaved: the last pipeline rank sends activations to the first
+    PerAxis<std::vector<Digit>> boxes_{};  // groups of all ranks that differ in these digits only
     PerAxis<std::int64_t> sizes_{};
 };
 

@@ -70,24 +70,20 @@ class Walk {
         if (contents.action < 0) return contents;
         std::map<std::pair<ChunkIndex, std::int32_t>, std::int64_t> frames;  // bytes by chunk and micro-batch
         Amounts live;
-        for (const ActionIndex a : IndexRange<ActionIndex>(0, contents.action)) {
-            const Action& action = ranks_.actions[a];
-            if (!is_pass(action.kind)) continue;
+        const auto add = [&](const Action& action, const Amounts& amounts) {
             std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
-            for (const auto& [name, amount] : net_of(action.segments)) {
+            for (const auto& [name, amount] : amounts) {
                 live[name].count += amount.count;
                 live[name].bytes += amount.bytes;
-                frame += amount.bytes;
+                if (!name.first) frame += amount.bytes;
             }
+        };
+        for (const ActionIndex a : IndexRange<ActionIndex>(0, contents.action)) {
+            const Action& action = ranks_.actions[a];
+            if (is_pass(action.kind)) add(action, net_of(action.segments));
         }
-        const Action& action = ranks_.actions[contents.action];
-        std::int64_t& frame = frames[{action.chunk, action.micro_batch}];
-        const Amounts inside = until_fullest(action.segments, contents.layer);
-        for (const auto& [name, amount] : inside) {
-            live[name].count += amount.count;
-            live[name].bytes += amount.bytes;
-            if (!name.first) frame += amount.bytes;
-        }
+        const Action& last = ranks_.actions[contents.action];
+        add(last, until_fullest(last.segments, contents.layer));
         for (const auto& [name, bytes] : frames) contents.micro_batches += bytes > 0 ? 1 : 0;
         for (const auto& [name, amount] : live) {
             if (amount.bytes == 0) continue;

@@ -1,6 +1,9 @@
 #include "sim/program/plan.h"
 
-#include <set>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
 
 #include "core/enum_names.h"
 #include "core/error.h"
@@ -33,52 +36,23 @@ std::string mesh_order_text(const Parallelism& parallelism) {
     return text;
 }
 
-std::optional<std::array<MeshAxis, kMeshAxes>> mesh_order_of(const std::vector<std::string>& axes) {
-    std::array<MeshAxis, kMeshAxes> order{};
-    if (axes.size() != order.size() || std::set<std::string>(axes.begin(), axes.end()).size() != axes.size()) return {};
-    for (std::size_t i = 0; i < axes.size(); ++i) {
-        const std::optional<MeshAxis> axis = value_named<MeshAxis>(axes[i]);
-        if (!axis) return {};
-        order[i] = *axis;
-    }
-    return order;
-}
-
 std::array<MeshAxis, kMeshAxes> mesh_order_named(const std::string& text) {
-    std::vector<std::string> axes(1);
-    for (const char letter : text) {
-        if (letter == ',') {
-            axes.emplace_back();
-        } else {
-            axes.back() += letter;
-        }
-    }
-    if (const auto order = mesh_order_of(axes)) return *order;
+    Parallelism parallelism;
+    parallelism.order = enum_values<MeshAxis, kMeshAxes>();
+    do {
+        if (mesh_order_text(parallelism) == text) return parallelism.order;
+    } while (std::next_permutation(parallelism.order.begin(), parallelism.order.end()));
     throw InputError("order \"" + text + "\": not an order of the mesh's axes; allowed: " + kMeshOrderRule);
 }
 
 std::string name_of(OptimizerKind kind) {
-    switch (kind) {
-        case OptimizerKind::adamw:
-            return "adamw";
-        case OptimizerKind::adam:
-            return "adam";
-        case OptimizerKind::sgd_momentum:
-            return "sgd_momentum";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<OptimizerKind::sgd_momentum>({"adamw", "adam", "sgd_momentum"});
+    return std::string(kNames[kind]);
 }
 
 std::string name_of(Recompute kind) {
-    switch (kind) {
-        case Recompute::none:
-            return "none";
-        case Recompute::selective:
-            return "selective";
-        case Recompute::full:
-            return "full";
-    }
-    return "?";
+    static constexpr auto kNames = name_table<Recompute::full>({"none", "selective", "full"});
+    return std::string(kNames[kind]);
 }
 
 Recompute recompute_named(const std::string& name) {
@@ -89,28 +63,35 @@ std::int64_t Parallelism::virtual_stages() const {
     return row_of(schedule).virtual_stages(pp, chunks);
 }
 
-const std::vector<std::string>& precision_names() {
-    static const std::vector<std::string> names{"fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "nvfp4", "mxfp4"};
-    return names;
-}
-
 namespace {
 
-std::optional<Fp8Scaling> narrow_products_named(const std::string& name) {
-    if (name == "fp8") return Fp8Scaling::delayed;
-    if (name == "mxfp8") return Fp8Scaling::mx;
-    if (name == "nvfp4") return Fp8Scaling::nvfp4;
-    if (name == "mxfp4") return Fp8Scaling::mxfp4;
-    return {};
-}
+/// bf16 training with narrower GEMMs.
+constexpr std::array<std::pair<std::string_view, Fp8Scaling>, 4> kNarrowPrecisions{{
+    {"fp8", Fp8Scaling::delayed},
+    {"mxfp8", Fp8Scaling::mx},
+    {"nvfp4", Fp8Scaling::nvfp4},
+    {"mxfp4", Fp8Scaling::mxfp4},
+}};
 
 }  // namespace
+
+const std::vector<std::string>& precision_names() {
+    static const std::vector<std::string> names = [] {
+        std::vector<std::string> all{"fp32", "tf32", "bf16", "fp16"};
+        for (const auto& [name, scaling] : kNarrowPrecisions) all.emplace_back(name);
+        return all;
+    }();
+    return names;
+}
 
 Precision precision_named(const std::string& name, const models::Implementation& implementation) {
     if (name == "fp32") return {};
     if (name == "tf32") return {.compute = DType::tf32};
-    const std::optional<Fp8Scaling> narrow = narrow_products_named(name);
-    if (name == "bf16" || name == "fp16" || narrow) {
+    Fp8Scaling narrow = Fp8Scaling::none;
+    for (const auto& [narrow_name, scaling] : kNarrowPrecisions) {
+        if (name == narrow_name) narrow = scaling;
+    }
+    if (name == "bf16" || name == "fp16" || narrow != Fp8Scaling::none) {
         const DType type = name == "fp16" ? DType::fp16 : DType::bf16;
         const bool widens = type == DType::bf16 || implementation.fp16_gradients_in_fp32;
         return {.parameter = type,
@@ -118,7 +99,7 @@ Precision precision_named(const std::string& name, const models::Implementation&
                 .gradient = widens && implementation.gradients_in_fp32 ? DType::fp32 : type,
                 .reduction = widens && implementation.reduces_in_fp32 ? DType::fp32 : type,
                 .compute = type,
-                .fp8 = narrow.value_or(Fp8Scaling::none),
+                .fp8 = narrow,
                 .master_weights = implementation.master_weights,
                 .loss_scaling = name == "fp16"};
     }
@@ -130,18 +111,14 @@ std::string name_of(const Precision& precision) {
     for (const std::string& name : precision_names()) {
         if (precision == precision_named(name)) return name;
     }
-    std::string text = std::string(orrery::name_of(precision.parameter)) + " parameters, ";
-    text += std::string(orrery::name_of(precision.activation)) + " activations, ";
-    text += std::string(orrery::name_of(precision.gradient)) + " gradients";
-    if (precision.reduction != precision.gradient) {
-        text += " reduced in " + std::string(orrery::name_of(precision.reduction));
-    }
-    if (precision.compute != precision.activation) {
-        text += ", " + std::string(orrery::name_of(precision.compute)) + " products";
-    }
+    using orrery::name_of;
+    std::string text = fmt::format("{} parameters, {} activations, {} gradients", name_of(precision.parameter),
+                                   name_of(precision.activation), name_of(precision.gradient));
+    if (precision.reduction != precision.gradient) text += fmt::format(" reduced in {}", name_of(precision.reduction));
+    if (precision.compute != precision.activation) text += fmt::format(", {} products", name_of(precision.compute));
     if (precision.fp8 != Fp8Scaling::none) {
-        text += ", " + std::string(orrery::name_of(models::operand_type(precision.fp8))) + " products (" +
-                std::string(models::name_of(precision.fp8)) + " scaling)";
+        text += fmt::format(", {} products ({} scaling)", name_of(models::operand_type(precision.fp8)),
+                            models::name_of(precision.fp8));
     }
     if (precision.fp8_parameters) text += ", parameters gathered in fp8";
     if (precision.master_weights) text += ", fp32 master weights";
@@ -151,8 +128,8 @@ std::string name_of(const Precision& precision) {
 
 std::vector<std::int64_t> even_stages(std::int64_t layers, std::int64_t stages) {
     if (stages < 1 || stages > layers) {
-        throw InputError("pipeline stages: got " + std::to_string(stages) + "; allowed: 1 to " +
-                         std::to_string(layers) + ", the number of layers");
+        throw InputError(
+            fmt::format("pipeline stages: got {}; allowed: 1 to {}, the number of layers", stages, layers));
     }
     std::vector<std::int64_t> result(static_cast<std::size_t>(stages), layers / stages);
     for (std::int64_t i = 0; i < layers % stages; ++i) ++result[static_cast<std::size_t>(i)];

@@ -27,7 +27,7 @@ namespace orrery::program {
 
 using MeshOrder = std::array<MeshAxis, kMeshAxes>;
 
-// What is read fits into products of two; check_plan knows the narrower limits.
+// These fit into products of two; check_plan has narrower limits that depend on other fields.
 inline constexpr IntegerRange kNumber{0, 1 << 20};
 inline constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
 inline constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()};
@@ -70,10 +70,10 @@ template <Either<Optimizer> Object>
 void visit_fields(Object& o, auto&& visit) {
     visit("kind", o.kind);
     visit("learning_rate", o.learning_rate, kNotNegative);
-    visit("beta1", o.beta1, kFraction);
-    visit("beta2", o.beta2, kFraction);
+    visit("beta1", o.beta1, kBelowOne);
+    visit("beta2", o.beta2, kBelowOne);
     visit("epsilon", o.epsilon, kPositive);
-    visit("momentum", o.momentum, kFraction);
+    visit("momentum", o.momentum, kBelowOne);
     visit("weight_decay", o.weight_decay, kNotNegative);
     visit("clip_norm", o.clip_norm, kNotNegative);
 }
@@ -111,7 +111,7 @@ void visit_fields(Object& t, auto&& visit) {
     visit("optimizer", t.optimizer);
     visit("memory", t.memory);
     visit("expert_load", t.expert_load);
-    visit("dropout", t.dropout, kFraction);
+    visit("dropout", t.dropout, kBelowOne);
     visit("seed", t.seed, kSeed);
     visit("data", t.data);
 }

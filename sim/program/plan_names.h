@@ -1,10 +1,7 @@
 // Private to plans: the names of enum values, both ways.
 #pragma once
 
-#include <array>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "core/enum_names.h"
 #include "sim/program/plan.h"
@@ -36,8 +33,6 @@ inline constexpr int kValuesOf<models::BlockPart> = models::kBlockParts;
 namespace orrery::program {
 
 inline constexpr const char* kMeshOrderRule = "tp, cp, ep, dp and pp, each once, such as \"tp,cp,ep,dp,pp\"";
-/// Empty unless it is each axis once.
-[[nodiscard]] std::optional<std::array<MeshAxis, kMeshAxes>> mesh_order_of(const std::vector<std::string>& axes);
 
 /// Throws InputError unless the ranks are few enough that no later product overflows. Every degree is at least 1.
 void check_rank_count(const Parallelism& parallelism, const std::string& source);

@@ -1,154 +1,141 @@
 // Checks that a plan uses only features that its implementation supports.
+#include <fmt/core.h>
+
 #include <algorithm>
-#include <set>
 
 #include "core/error.h"
+#include "models/implementation_fields.h"
 #include "sim/program/plan.h"
+#include "sim/program/plan_limits.h"
 #include "sim/program/plan_names.h"
 
 namespace orrery::program {
 namespace {
 
 using models::Support;
+using Names = std::vector<std::string>;
 
-constexpr const char* kInImplementation = "/implementation/supports/";
+bool is_among(const Names& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 class SupportChecker {
   public:
     SupportChecker(const Plan& plan, const std::string& source)
-        : plan_(plan),
-          p_(plan.parallelism),
-          t_(plan.training),
-          supports_(plan.implementation.supports),
-          source_(source) {}
+        : plan_(plan), p_(plan.parallelism), supports_(plan.implementation.supports), source_(source) {}
 
     void run() const {
         check_statement();
-        check_cluster();
-        check_axes();
-        check_pipeline();
-        check_data_parallel();
-        check_precision();
-        check_memory();
+        check_parallelism();
+        check_training();
     }
 
   private:
-    /// What is allowed and the beginning of the reason, which the caller completes.
-    [[nodiscard]] std::string because_it_supports(const std::string& allowed) const {
-        return allowed + ", because implementation \"" + plan_.implementation.name + "\" supports ";
+    /// `what`: what it supports at most.
+    template <typename Value>
+    [[noreturn]] void refuse(const std::string& pointer, const Value& value, const std::string& allowed,
+                             const std::string& what) const {
+        throw InputError(
+            source_, pointer, shown(value),
+            fmt::format("{}, because implementation \"{}\" supports {}", allowed, plan_.implementation.name, what));
     }
-    [[noreturn]] void refuse(const std::string& pointer, const std::string& value, const std::string& allowed) const {
-        throw InputError(source_, pointer, value, allowed);
-    }
-    [[nodiscard]] static bool is_among(const std::vector<std::string>& names, std::string_view name) {
-        return std::find(names.begin(), names.end(), name) != names.end();
-    }
-    /// Refuses a value that is neither in `names` nor the value `always`, which every implementation has.
-    void named(const std::string& pointer, std::string_view value, std::vector<std::string> names,
-               const std::string& always = "", const char* where = "no other") const {
-        if (value == always || is_among(names, value)) return;
-        if (!always.empty()) names.insert(names.begin(), always);
-        const std::string allowed = names.empty() ? "none" : quoted_list(names);
-        refuse(pointer, "\"" + std::string(value) + "\"", because_it_supports(allowed) + where);
+    /// Refuses a name that is neither in the list nor `always`, which every implementation has.
+    void named(const char* pointer, std::string_view name, const Names& list, std::string_view always = "",
+               const char* what = "no other") const {
+        if (name == always || is_among(list, name)) return;
+        Names allowed = list;
+        if (!always.empty()) allowed.emplace(allowed.begin(), always);
+        refuse(pointer, in_quotes(name), allowed.empty() ? "none" : quoted_list(allowed), what);
     }
 
-    /// Refuses unknown names in the implementation's own list: a misspelt name would refuse a supported feature.
-    void known(const char* key, const std::vector<std::string>& names, std::vector<std::string> all,
-               std::string_view always = "") const {
-        std::erase(all, always);
-        for (std::size_t i = 0; i < names.size(); ++i) {
-            if (is_among(all, names[i])) continue;
-            refuse(kInImplementation + std::string(key) + "/" + std::to_string(i), "\"" + names[i] + "\"",
-                   quoted_list(all));
+    /// The key of one of the lists.
+    [[nodiscard]] std::string key_of(const Names& list) const {
+        std::string result;
+        visit_fields(supports_, [&](const char* key, const auto& field, const auto&...) {
+            if (static_cast<const void*>(&field) == &list) result = key;
+        });
+        return result;
+    }
+    /// Refuses unknown names in the implementation's own list: a misspelt name would refuse a supported feature. "none"
+    /// is a name of values that every implementation has.
+    void known(const Names& list, Names all) const {
+        std::erase(all, "none");
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (is_among(all, list[i])) continue;
+            throw InputError(source_, fmt::format("/implementation/supports/{}/{}", key_of(list), i),
+                             in_quotes(list[i]), quoted_list(all));
         }
     }
     void check_statement() const {
-        known("axes", supports_.axes, {"tp", "pp", "cp", "ep", "etp"});
-        known("context_parallel", supports_.context_parallel, names_of<ContextParallel>());
-        known("schedules", supports_.schedules, names_of<Schedule>());
-        known("vocabulary_parallel", supports_.vocabulary_parallel, names_of<VocabularyParallel>(), "none");
-        known("data_parallel", supports_.data_parallel, names_of<DataParallel>());
-        known("data_parallel_of_pipelines", supports_.data_parallel_of_pipelines, supports_.data_parallel);
-        known("precisions", supports_.precisions, {"fp32", "bf16", "fp16"});
-        known("narrow_products", supports_.narrow_products, names_of<Fp8Scaling>(), "none");
-        known("recompute", supports_.recompute, names_of<Recompute>(), "none");
-        known("recompute_parts", supports_.recompute_parts, names_of<models::BlockPart>(), "none");
-        known("offload", supports_.offload, {"activations", "optimizer", "parameters"});
+        known(supports_.axes, {"tp", "pp", "cp", "ep", "etp"});
+        known(supports_.context_parallel, names_of<ContextParallel>());
+        known(supports_.schedules, names_of<Schedule>());
+        known(supports_.vocabulary_parallel, names_of<VocabularyParallel>());
+        known(supports_.data_parallel, names_of<DataParallel>());
+        known(supports_.data_parallel_of_pipelines, supports_.data_parallel);
+        known(supports_.precisions, {"fp32", "bf16", "fp16"});
+        known(supports_.narrow_products, names_of<Fp8Scaling>());
+        known(supports_.recompute, names_of<Recompute>());
+        known(supports_.recompute_parts, names_of<models::BlockPart>());
+        known(supports_.offload, {"activations", "optimizer", "parameters"});
     }
 
-    void check_cluster() const {
+    void check_parallelism() const {
         const std::int64_t nodes = plan_.cluster.nodes;
-        if (supports_.most_nodes == 0 || nodes <= supports_.most_nodes) return;
-        refuse("/cluster/nodes", std::to_string(nodes),
-               because_it_supports("at most " + std::to_string(supports_.most_nodes)) + "no more");
-    }
-
-    void check_axes() const {
-        const auto axis = [&](const char* name, std::int64_t degree) {
-            if (degree == 1 || is_among(supports_.axes, name)) return;
-            refuse(std::string("/parallelism/") + name, std::to_string(degree),
-                   because_it_supports("1") + "no " + name);
-        };
-        axis("tp", p_.tp);
-        axis("pp", p_.pp);
-        axis("cp", p_.cp);
-        axis("ep", p_.ep);
-        axis("etp", p_.etp);
+        if (supports_.most_nodes > 0 && nodes > supports_.most_nodes) {
+            refuse("/cluster/nodes", nodes, fmt::format("at most {}", supports_.most_nodes), "no more");
+        }
+        visit_degrees(p_, [&](const std::string& axis, std::int64_t degree, IntegerRange) {
+            if (degree == 1 || axis == "dp" || is_among(supports_.axes, axis)) return;
+            refuse("/parallelism/" + axis, degree, "1", "no " + axis);
+        });
         if (p_.sequence_parallel && !supports_.sequence_parallel) {
-            refuse("/parallelism/sequence_parallel", "true", because_it_supports("false") + "none");
+            refuse("/parallelism/sequence_parallel", true, "false", "none");
         }
         if (p_.cp > 1) {
             named("/parallelism/context_parallel", models::name_of(p_.context_parallel), supports_.context_parallel);
         }
-    }
-
-    void check_pipeline() const {
-        if (p_.pp == 1) return;
-        named("/parallelism/schedule", name_of(p_.schedule), supports_.schedules);
-        named("/parallelism/vocabulary_parallel", name_of(p_.vocabulary_parallel), supports_.vocabulary_parallel,
-              "none");
-    }
-
-    void check_data_parallel() const {
-        const std::string pointer = "/parallelism/data_parallel", value = name_of(p_.data_parallel);
+        if (p_.pp > 1) {
+            named("/parallelism/schedule", name_of(p_.schedule), supports_.schedules);
+            named("/parallelism/vocabulary_parallel", name_of(p_.vocabulary_parallel), supports_.vocabulary_parallel,
+                  "none");
+        }
         if (p_.gradient_ranks() > 1) {
-            named(pointer, value, supports_.data_parallel);
-            if (p_.pp > 1) named(pointer, value, supports_.data_parallel_of_pipelines, "", "no other with pp above 1");
+            const char* const pointer = "/parallelism/data_parallel";
+            const std::string kind = name_of(p_.data_parallel);
+            named(pointer, kind, supports_.data_parallel);
+            if (p_.pp > 1) named(pointer, kind, supports_.data_parallel_of_pipelines, "", "no other with pp above 1");
         }
         if (p_.has_shard_sets() && p_.shards_optimizer() && !supports_.shard_groups) {
-            refuse("/parallelism/dp_shard", std::to_string(p_.dp_shard), because_it_supports("0") + "no shard groups");
+            refuse("/parallelism/dp_shard", p_.dp_shard, "0", "no shard groups");
         }
     }
 
-    void check_precision() const {
-        const Precision& precision = t_.precision;
+    void check_training() const {
+        const Precision& precision = plan_.training.precision;
         named("/training/precision/activation", orrery::name_of(precision.activation), supports_.precisions);
         named("/training/precision/fp8", models::name_of(precision.fp8), supports_.narrow_products, "none");
-    }
-
-    void check_memory() const {
-        const MemorySavings& memory = t_.memory;
+        const MemorySavings& memory = plan_.training.memory;
         named("/training/memory/recompute", name_of(memory.recompute), supports_.recompute, "none");
         if (memory.recompute == Recompute::selective) {
             const std::string parts = "/training/memory/recompute_parts";
-            if (memory.recompute_parts.empty()) named(parts, "attention_core", supports_.recompute_parts);
+            if (memory.recompute_parts.empty()) named(parts.c_str(), "attention_core", supports_.recompute_parts);
             for (std::size_t i = 0; i < memory.recompute_parts.size(); ++i) {
-                named(parts + "/" + std::to_string(i), memory.recompute_parts[i], supports_.recompute_parts);
+                named(fmt::format("{}/{}", parts, i).c_str(), memory.recompute_parts[i], supports_.recompute_parts);
             }
         }
-        const auto offloads = [&](const char* key, const char* what, bool asked, const std::string& value) {
-            if (!asked || is_among(supports_.offload, what)) return;
-            refuse(std::string("/training/memory/") + key, value,
-                   because_it_supports(value == "true" ? "false" : "0") + "no offload of " + what);
+        const auto offload = [&](const char* key, auto asked, const std::string& what) {
+            constexpr decltype(asked) kNone{};
+            if (asked == kNone || is_among(supports_.offload, what)) return;
+            refuse(std::string("/training/memory/") + key, asked, shown(kNone), "no offload of " + what);
         };
-        offloads("offload_layers", "activations", memory.offload_layers > 0, std::to_string(memory.offload_layers));
-        offloads("offload_optimizer", "optimizer", memory.offload_optimizer, "true");
-        offloads("offload_parameters", "parameters", memory.offload_parameters, "true");
+        offload("offload_layers", memory.offload_layers, "activations");
+        offload("offload_optimizer", memory.offload_optimizer, "optimizer");
+        offload("offload_parameters", memory.offload_parameters, "parameters");
     }
 
     const Plan& plan_;
     const Parallelism& p_;
-    const Training& t_;
     const Support& supports_;
     const std::string& source_;
 };

@@ -145,6 +145,9 @@ enum class Phase : std::uint8_t {
     exchange,  // torch DataParallel
 };
 [[nodiscard]] std::string_view name_of(Phase phase);
+[[nodiscard]] constexpr bool is_pass(Phase phase) {
+    return phase <= Phase::backward_weight;
+}
 
 struct Slot {
     models::SlotDecl decl;

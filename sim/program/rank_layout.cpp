@@ -271,7 +271,7 @@ void RankLayoutBuilder::stage_buckets() {
                 if (!cut.reduction.staged) continue;
                 const std::size_t buffer = turn++ % kStagingBuffers;
                 cut.reduction_offset = static_cast<std::int64_t>(buffer) * layout_.staging_bytes;
-                if (cut.reduction.kind != CommKind::all_reduce) continue;
+                if (cut.reduction.kind == CommKind::reduce_scatter) continue;
                 const std::int64_t base = layer->segment.gradient_base[cut.range];
                 if (held[buffer] != nullptr) {
                     cut.back_offset = held_at[buffer] - base;

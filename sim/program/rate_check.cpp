@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <optional>
 
 namespace orrery::program {
@@ -15,14 +16,12 @@ std::optional<std::size_t> groups_in(const std::string& source) {
     constexpr std::string_view kBefore = " runs of ", kAfter = " groups move it, of ";
     const std::size_t before = source.find(kBefore), after = source.find(kAfter);
     if (before == std::string::npos || after == std::string::npos || after + kAfter.size() == source.size()) return {};
+    const char* const begin = source.data() + before + kBefore.size();
+    const char* const end = source.data() + after;
     std::size_t groups = 0;
-    const std::size_t first = before + kBefore.size();
-    constexpr std::size_t kDigits = 9;
-    if (first >= after || after - first > kDigits) return {};
-    for (std::size_t i = first; i < after; ++i) {
-        if (source[i] < '0' || source[i] > '9') return {};
-        groups = groups * 10 + static_cast<std::size_t>(source[i] - '0');
-    }
+    if (begin >= end) return {};
+    const auto [stop, error] = std::from_chars(begin, end, groups);
+    if (stop != end || error != std::errc{}) return {};
     return groups;
 }
 

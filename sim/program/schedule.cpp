@@ -26,20 +26,24 @@ std::string times_problem(const ScheduleShape& shape) {
         return name + " needs the times of every rank or of none, got " + std::to_string(shape.times.size()) + " of " +
                std::to_string(shape.ranks);
     }
-    const auto duration = [](double value) { return std::isfinite(value) && value >= 0; };
+    const auto is_duration = [](double value) { return std::isfinite(value) && value >= 0; };
     for (std::int64_t rank = 0; rank < (shape.times.empty() ? 1 : shape.ranks); ++rank) {
-        const StageTimes times = stage_times(shape, rank);
-        if (!duration(times.forward) || !duration(times.input) || !duration(times.weight) || times.forward <= 0 ||
-            times.input <= 0) {
+        const auto [forward, input, weight] = stage_times(shape, rank);
+        if (!is_duration(forward) || !is_duration(input) || !is_duration(weight) || forward == 0 || input == 0) {
             return name + " needs finite times, of F and I above 0; those of rank " + std::to_string(rank) + " are not";
         }
     }
-    if (!duration(shape.transfer_time)) return name + " needs a finite transfer time of at least 0";
+    if (!is_duration(shape.transfer_time)) return name + " needs a finite transfer time of at least 0";
     if (!(shape.activation_after_input >= 0 && shape.activation_after_input <= 1)) {
         return name + " needs the share of activations kept after I to be within 0..1, got " +
                std::to_string(shape.activation_after_input);
     }
     return "";
+}
+
+/// A V and two directions have a second chunk that runs against the first one.
+bool goes_up(const ScheduleShape& shape, ChunkIndex chunk) {
+    return chunk == 1 && !row_of(shape.schedule).is_looped();
 }
 
 }  // namespace
@@ -51,17 +55,10 @@ StageTimes stage_times(const ScheduleShape& shape, std::int64_t rank) {
 
 ChunkPlace chunk_place(const ScheduleShape& shape, std::int64_t rank, ChunkIndex chunk) {
     ORRERY_CHECK(rank >= 0 && rank < shape.ranks && chunk >= 0 && chunk.value() < shape.chunks, "no such chunk");
-    switch (row_of(shape.schedule).placement) {
-        case ChunkPlacement::looped:
-            return {.virtual_stage = chunk.value() * shape.ranks + rank};
-        case ChunkPlacement::v:
-            if (chunk == 0) return {.virtual_stage = rank};
-            return {.virtual_stage = 2 * shape.ranks - 1 - rank, .up = true};
-        case ChunkPlacement::two_directions:
-            if (chunk == 0) return {.virtual_stage = rank};
-            return {.virtual_stage = shape.ranks - 1 - rank, .up = true, .direction = 1};
-    }
-    throw_bug(__FILE__, __LINE__, "ChunkPlacement", "unknown placement");
+    const bool up = goes_up(shape, chunk), is_copy = up && row_of(shape.schedule).model_copies() > 1;
+    return {.virtual_stage = (is_copy ? 0 : chunk.value() * shape.ranks) + (up ? shape.ranks - 1 - rank : rank),
+            .up = up,
+            .direction = is_copy ? 1 : 0};
 }
 
 std::int64_t virtual_stages(const ScheduleShape& shape) {
@@ -69,21 +66,11 @@ std::int64_t virtual_stages(const ScheduleShape& shape) {
 }
 
 StageHolder stage_holder(const ScheduleShape& shape, std::int64_t virtual_stage, std::int32_t direction) {
-    const ChunkPlacement placement = row_of(shape.schedule).placement;
     ORRERY_CHECK(virtual_stage >= 0 && virtual_stage < virtual_stages(shape), "no such virtual stage");
-    ORRERY_CHECK(direction == 0 || (direction == 1 && placement == ChunkPlacement::two_directions),
-                 "no such direction");
-    switch (placement) {
-        case ChunkPlacement::looped:
-            return {.rank = virtual_stage % shape.ranks, .chunk = ChunkIndex::of(virtual_stage / shape.ranks)};
-        case ChunkPlacement::v:
-            if (virtual_stage < shape.ranks) return {.rank = virtual_stage, .chunk = 0};
-            return {.rank = 2 * shape.ranks - 1 - virtual_stage, .chunk = 1};
-        case ChunkPlacement::two_directions:
-            if (direction == 0) return {.rank = virtual_stage, .chunk = 0};
-            return {.rank = shape.ranks - 1 - virtual_stage, .chunk = 1};
-    }
-    throw_bug(__FILE__, __LINE__, "ChunkPlacement", "unknown placement");
+    ORRERY_CHECK(direction >= 0 && direction < row_of(shape.schedule).model_copies(), "no such direction");
+    const auto chunk = ChunkIndex::of(direction + virtual_stage / shape.ranks);
+    const std::int64_t position = virtual_stage % shape.ranks;
+    return {.rank = goes_up(shape, chunk) ? shape.ranks - 1 - position : position, .chunk = chunk};
 }
 
 std::string schedule_problem(const ScheduleShape& shape) {

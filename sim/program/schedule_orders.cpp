@@ -5,35 +5,38 @@
 
 namespace orrery::program {
 
-std::vector<ComputeTask> naive_order(const ScheduleShape& shape, std::int64_t) {
-    const std::int64_t micro_batches = shape.micro_batches;
-    TaskList list(2 * micro_batches);
-    for (std::int64_t i = 0; i < micro_batches; ++i) {
-        list.forward(i);
-        list.backward(i);
+namespace {
+
+/// forward(0)..forward(warm_up - 1), or all; then forward(warm_up + k), backward(k) in turn; then the remaining
+/// backwards.
+template <typename Forward, typename Backward>
+void alternate(std::int64_t total, std::int64_t warm_up, const Forward& forward, const Backward& backward) {
+    for (std::int64_t k = 0; k < std::min(warm_up, total); ++k) forward(k);
+    for (std::int64_t k = 0; k < total; ++k) {
+        if (warm_up + k < total) forward(warm_up + k);
+        backward(k);
     }
+}
+
+std::vector<ComputeTask> whole_backward_order(std::int64_t micro_batches, std::int64_t warm_up) {
+    TaskList list(2 * micro_batches);
+    alternate(
+        micro_batches, warm_up, [&](std::int64_t i) { list.forward(i); }, [&](std::int64_t i) { list.backward(i); });
     return list.take();
+}
+
+}  // namespace
+
+std::vector<ComputeTask> naive_order(const ScheduleShape& shape, std::int64_t) {
+    return whole_backward_order(shape.micro_batches, 0);
 }
 
 std::vector<ComputeTask> gpipe_order(const ScheduleShape& shape, std::int64_t) {
-    const std::int64_t micro_batches = shape.micro_batches;
-    TaskList list(2 * micro_batches);
-    for (std::int64_t i = 0; i < micro_batches; ++i) list.forward(i);
-    for (std::int64_t i = 0; i < micro_batches; ++i) list.backward(i);
-    return list.take();
+    return whole_backward_order(shape.micro_batches, shape.micro_batches);
 }
 
 std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int64_t rank) {
-    const std::int64_t m = shape.micro_batches;
-    const std::int64_t warm_up = std::min(shape.ranks - 1 - rank, m);
-    TaskList list(2 * m);
-    for (std::int64_t i = 0; i < warm_up; ++i) list.forward(i);
-    for (std::int64_t i = 0; i + warm_up < m; ++i) {
-        list.forward(warm_up + i);
-        list.backward(i);
-    }
-    for (std::int64_t i = m - warm_up; i < m; ++i) list.backward(i);
-    return list.take();
+    return whole_backward_order(shape.micro_batches, shape.ranks - 1 - rank);
 }
 
 /// Megatron-LM's rules: a group, including the last one, has at least p micro-batches. Otherwise the last stage would
@@ -70,38 +73,30 @@ std::vector<ComputeTask> interleaved_order(const ScheduleShape& shape, std::int6
         }
     }
     const auto total = static_cast<std::int64_t>(table.size());
-    const std::int64_t warm_up = std::min(2 * (p - rank - 1) + (v - 1) * group, total);
     TaskList list(2 * total);
     const auto forward = [&](std::int64_t k) {
         const Entry& entry = table[static_cast<std::size_t>(k)];
-        list.forward(entry.micro_batch, entry.chunk);
+        list.forward(entry.micro_batch, ChunkIndex::of(entry.chunk));
     };
     const auto backward = [&](std::int64_t k) {
         const Entry& entry = table[static_cast<std::size_t>(k)];
-        list.backward(entry.micro_batch, v - 1 - entry.chunk);
+        list.backward(entry.micro_batch, ChunkIndex::of(v - 1 - entry.chunk));
     };
-    for (std::int64_t k = 0; k < warm_up; ++k) forward(k);
-    for (std::int64_t k = 0; k + warm_up < total; ++k) {
-        forward(k + warm_up);
-        backward(k);
-    }
-    for (std::int64_t k = total - warm_up; k < total; ++k) backward(k);
+    alternate(total, 2 * (p - rank - 1) + (v - 1) * group, forward, backward);
     return list.take();
 }
 
 std::vector<ComputeTask> zero_bubble_order(std::int64_t micro_batches, std::int64_t warm_up,
                                            std::int64_t first_weight) {
-    const std::int64_t m = micro_batches;
-    warm_up = std::min(warm_up, m);
-    TaskList list(3 * m);
-    for (std::int64_t i = 0; i < warm_up; ++i) list.forward(i);
+    TaskList list(3 * micro_batches);
     std::int64_t weights = 0;
-    for (std::int64_t i = 0; i < m; ++i) {
-        if (warm_up + i < m) list.forward(warm_up + i);
+    const auto backward = [&](std::int64_t i) {
         list.input(i);
         if (i >= first_weight) list.weight(weights++);
-    }
-    while (weights < m) list.weight(weights++);
+    };
+    alternate(
+        micro_batches, warm_up, [&](std::int64_t i) { list.forward(i); }, backward);
+    while (weights < micro_batches) list.weight(weights++);
     return list.take();
 }
 

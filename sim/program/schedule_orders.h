@@ -13,26 +13,19 @@ namespace orrery::program {
 class TaskList {
   public:
     explicit TaskList(std::int64_t expected) { tasks_.reserve(static_cast<std::size_t>(expected)); }
-    void forward(std::int64_t micro_batch, std::int64_t chunk = 0) {
-        add(ComputeTask::Kind::forward, micro_batch, chunk);
-    }
-    void backward(std::int64_t micro_batch, std::int64_t chunk = 0) {
-        add(ComputeTask::Kind::backward, micro_batch, chunk);
-    }
-    void input(std::int64_t micro_batch, std::int64_t chunk = 0) {
-        add(ComputeTask::Kind::backward_input, micro_batch, chunk);
-    }
-    void weight(std::int64_t micro_batch, std::int64_t chunk = 0) {
-        add(ComputeTask::Kind::backward_weight, micro_batch, chunk);
-    }
+    void forward(std::int64_t micro_batch, ChunkIndex chunk = 0) { add(Kind::forward, micro_batch, chunk); }
+    void backward(std::int64_t micro_batch, ChunkIndex chunk = 0) { add(Kind::backward, micro_batch, chunk); }
+    void input(std::int64_t micro_batch, ChunkIndex chunk = 0) { add(Kind::backward_input, micro_batch, chunk); }
+    void weight(std::int64_t micro_batch, ChunkIndex chunk = 0) { add(Kind::backward_weight, micro_batch, chunk); }
+    void append(const std::vector<ComputeTask>& tasks) { tasks_.insert(tasks_.end(), tasks.begin(), tasks.end()); }
     /// Joins the last two tasks into one overlapped block.
     void overlap_last() { tasks_.back().overlaps_previous = true; }
     [[nodiscard]] std::vector<ComputeTask> take() { return std::move(tasks_); }
 
   private:
-    void add(ComputeTask::Kind kind, std::int64_t micro_batch, std::int64_t chunk) {
-        tasks_.push_back(
-            {.kind = kind, .chunk = ChunkIndex::of(chunk), .micro_batch = static_cast<std::int32_t>(micro_batch)});
+    using Kind = ComputeTask::Kind;
+    void add(Kind kind, std::int64_t micro_batch, ChunkIndex chunk) {
+        tasks_.push_back({.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(micro_batch)});
     }
     std::vector<ComputeTask> tasks_;
 };

@@ -11,7 +11,6 @@ namespace orrery::program {
 
 struct RankTiming {
     double begin = 0, end = 0;  // begin of the first task, end of the last
-    double busy = 0;
     /// The most micro-batches whose activations the rank holds at once, in units of one stage: a chunk counts 1/v, in
     /// dualpipe 1. F takes activations, I releases the share that W does not need (activation_after_input), and B and W
     /// release the rest.

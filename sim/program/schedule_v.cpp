@@ -16,17 +16,17 @@ class TwoChunks {
     /// Chunk c has the micro-batches first[c]..first[c]+count-1.
     TwoChunks(std::int64_t count, std::array<std::int64_t, 2> first) : count_(count), first_(first), list_(6 * count) {}
 
-    void forward(std::size_t chunk) { list_.forward(next(forwards_, chunk), static_cast<std::int64_t>(chunk)); }
-    void backward(std::size_t chunk) { list_.backward(next(backwards_, chunk), static_cast<std::int64_t>(chunk)); }
+    void forward(std::size_t chunk) { list_.forward(next(forwards_, chunk), ChunkIndex::of(chunk)); }
+    void backward(std::size_t chunk) { list_.backward(next(backwards_, chunk), ChunkIndex::of(chunk)); }
     void input(std::size_t chunk) {
         const std::int64_t micro_batch = next(backwards_, chunk);
-        list_.input(micro_batch, static_cast<std::int64_t>(chunk));
+        list_.input(micro_batch, ChunkIndex::of(chunk));
         pending_.push_back({chunk, micro_batch});
     }
     /// Adds the W of the oldest I that has none yet.
     void oldest_weight() {
         ORRERY_CHECK(!pending_.empty(), "the schedule has a W before its I");
-        list_.weight(pending_.front().micro_batch, static_cast<std::int64_t>(pending_.front().chunk));
+        list_.weight(pending_.front().micro_batch, ChunkIndex::of(pending_.front().chunk));
         pending_.pop_front();
     }
     void forward_and_backward(std::size_t forward_chunk, std::size_t backward_chunk, bool overlapped = true) {
@@ -112,13 +112,13 @@ std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t ran
     TaskList list(6 * m);
     std::array<std::int64_t, 2> forwards{}, inputs{}, weights{};
     const auto forward = [&](std::size_t c) {
-        if (const std::int64_t i = forwards[c]++; i < m) list.forward(i, static_cast<std::int64_t>(c));
+        if (const std::int64_t i = forwards[c]++; i < m) list.forward(i, ChunkIndex::of(c));
     };
     const auto input = [&](std::size_t c) {
-        if (const std::int64_t i = inputs[c]++; i < m) list.input(i, static_cast<std::int64_t>(c));
+        if (const std::int64_t i = inputs[c]++; i < m) list.input(i, ChunkIndex::of(c));
     };
     const auto weight = [&](std::size_t c) {
-        if (const std::int64_t i = weights[c]++; i < m) list.weight(i, static_cast<std::int64_t>(c));
+        if (const std::int64_t i = weights[c]++; i < m) list.weight(i, ChunkIndex::of(c));
     };
     for (std::int64_t i = 0; i < 2 * (p - rank) - 1; ++i) forward(0);
     for (std::int64_t i = 0; i < rank; ++i) {

@@ -22,17 +22,9 @@ WorkPass pass_of(Phase phase, bool again) {
         case Phase::backward_input:
         case Phase::backward_weight:
             return WorkPass::backward;
-        case Phase::optimizer:
-        case Phase::gradient_sync:
-        case Phase::transfer:
-        case Phase::gather:
-        case Phase::reduce:
-        case Phase::offload:
-        case Phase::prepare:
-        case Phase::exchange:
+        default:
             return WorkPass::step;
     }
-    return WorkPass::step;
 }
 
 bool is_product_class(WorkClass work) {
@@ -78,13 +70,11 @@ WorkCell cell_of(const Operator& op, Phase phase) {
 }
 
 WorkCell cell_of(CommKind kind, GroupAxis axis, bool between_nodes) {
-    WorkCell cell;
-    cell.work = WorkClass::communication;
-    cell.pass = WorkPass::step;
-    cell.kind = kind;
-    cell.axis = axis;
-    cell.between_nodes = between_nodes;
-    return cell;
+    return {.work = WorkClass::communication,
+            .pass = WorkPass::step,
+            .kind = kind,
+            .axis = axis,
+            .between_nodes = between_nodes};
 }
 
 double Sensitivity::total() const {

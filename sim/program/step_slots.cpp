@@ -11,42 +11,62 @@ using models::Operator;
 using models::SlotIndex;
 using models::Step;
 
-std::vector<SlotIndex> slots_read(const Step& step) {
+namespace {
+
+/// Which of a step's slots are meant.
+enum class Access : std::uint8_t { read, written };
+
+/// Calls visit(slot) for each of these slots, and for places without a slot (kNoSlot).
+template <typename AnyStep, typename Visit>
+void visit_slots(AnyStep& step, Access access, const Visit& visit) {
+    if (auto* op = std::get_if<Operator>(&step)) {
+        auto& slots = access == Access::read ? op->in : op->out;
+        for (std::size_t i = 0; i < models::Operands::size(); ++i) visit(slots[i]);
+        return;
+    }
+    auto& boundary = std::get<Boundary>(step);
+    if (access == Access::written) return visit(boundary.out);
+    visit(boundary.in);
+    visit(boundary.send_counts);
+    visit(boundary.receive_counts);
+}
+
+std::vector<SlotIndex> slots_of(const Step& step, Access access) {
     std::vector<SlotIndex> result;
-    if (const auto* op = std::get_if<Operator>(&step)) {
-        for (const SlotIndex slot : op->in) {
-            if (slot != kNoSlot) result.push_back(slot);
-        }
-        return result;
-    }
-    const auto& boundary = std::get<Boundary>(step);
-    for (const SlotIndex slot : {boundary.in, boundary.send_counts, boundary.receive_counts}) {
+    visit_slots(step, access, [&](SlotIndex slot) {
         if (slot != kNoSlot) result.push_back(slot);
-    }
+    });
     return result;
+}
+
+bool has_slot(const Step& step, Access access, SlotIndex slot) {
+    bool found = false;
+    visit_slots(step, access, [&](SlotIndex other) { found = found || other == slot; });
+    return found;
+}
+
+void rename(Step& step, Access access, SlotIndex from, SlotIndex to) {
+    visit_slots(step, access, [&](SlotIndex& slot) {
+        if (slot == from) slot = to;
+    });
+}
+
+}  // namespace
+
+std::vector<SlotIndex> slots_read(const Step& step) {
+    return slots_of(step, Access::read);
 }
 
 std::vector<SlotIndex> slots_written(const Step& step) {
-    std::vector<SlotIndex> result;
-    if (const auto* op = std::get_if<Operator>(&step)) {
-        for (const SlotIndex slot : op->out) {
-            if (slot != kNoSlot) result.push_back(slot);
-        }
-        return result;
-    }
-    const auto& boundary = std::get<Boundary>(step);
-    if (boundary.out != kNoSlot) result.push_back(boundary.out);
-    return result;
+    return slots_of(step, Access::written);
 }
 
 bool reads(const Step& step, SlotIndex slot) {
-    const std::vector<SlotIndex> all = slots_read(step);
-    return std::find(all.begin(), all.end(), slot) != all.end();
+    return has_slot(step, Access::read, slot);
 }
 
 bool writes(const Step& step, SlotIndex slot) {
-    const std::vector<SlotIndex> all = slots_written(step);
-    return std::find(all.begin(), all.end(), slot) != all.end();
+    return has_slot(step, Access::written, slot);
 }
 
 bool touches(const std::vector<Step>& steps, SlotIndex slot) {
@@ -55,27 +75,11 @@ bool touches(const std::vector<Step>& steps, SlotIndex slot) {
 }
 
 void rename_reads(Step& step, SlotIndex from, SlotIndex to) {
-    if (auto* op = std::get_if<Operator>(&step)) {
-        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-            if (op->in[i] == from) op->in[i] = to;
-        }
-        return;
-    }
-    auto& boundary = std::get<Boundary>(step);
-    for (SlotIndex* slot : {&boundary.in, &boundary.send_counts, &boundary.receive_counts}) {
-        if (*slot == from) *slot = to;
-    }
+    rename(step, Access::read, from, to);
 }
 
 void rename_writes(Step& step, SlotIndex from, SlotIndex to) {
-    if (auto* op = std::get_if<Operator>(&step)) {
-        for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-            if (op->out[i] == from) op->out[i] = to;
-        }
-        return;
-    }
-    auto& boundary = std::get<Boundary>(step);
-    if (boundary.out == from) boundary.out = to;
+    rename(step, Access::written, from, to);
 }
 
 }  // namespace orrery::program

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/program/schedule.h"
+#include "sim/program/order_replay.h"
 
 namespace orrery::program {
 
@@ -23,8 +23,8 @@ class TaskTimeline {
   public:
     TaskTimeline(const ScheduleShape& shape, const std::vector<std::vector<ComputeTask>>& orders, TransferRules rules);
 
-    [[nodiscard]] double begin(std::int64_t rank, std::size_t task) const { return spans_[at(rank)][task].begin; }
-    [[nodiscard]] double end(std::int64_t rank, std::size_t task) const { return spans_[at(rank)][task].end; }
+    [[nodiscard]] double begin(std::int64_t rank, std::size_t task) const { return replay_.of_rank(rank)[task].begin; }
+    [[nodiscard]] double end(std::int64_t rank, std::size_t task) const { return replay_.of_rank(rank)[task].end; }
     /// The time at which the task's receive is posted.
     [[nodiscard]] double posted(std::int64_t rank, std::size_t task) const;
     /// The time at which the task's output has arrived at the next stage (forward) or the previous one (backward): the
@@ -32,33 +32,8 @@ class TaskTimeline {
     [[nodiscard]] double arrival(std::int64_t rank, std::size_t task) const;
 
   private:
-    struct TimeSpan {
-        double begin = 0, end = -1;
-    };
-    struct Place {
-        std::int64_t rank = -1;
-        std::size_t task = 0;
-    };
-    [[nodiscard]] static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-    void index_tasks();
-    void run();
-    [[nodiscard]] double ready(std::int64_t rank, const ComputeTask& task) const;
-    [[nodiscard]] double vocabulary_ready(std::int64_t rank, const ComputeTask& task) const;
-    /// The time at which the pass of the chunk's micro-batch has ended on all ranks; < 0: not yet known.
-    [[nodiscard]] double ended_everywhere(bool forward, ChunkIndex chunk, std::int32_t micro_batch) const;
-    [[nodiscard]] double ended(const Place& place) const;
-    [[nodiscard]] const Place& place_of(bool forward, std::int64_t rank, ChunkIndex chunk,
-                                        std::int32_t micro_batch) const;
-    [[nodiscard]] Place neighbour(std::int64_t rank, const ComputeTask& task, std::int64_t shift, bool forward) const;
-
-    const ScheduleShape& shape_;
-    const std::vector<std::vector<ComputeTask>>& orders_;
-    bool posts_ahead_ = true;               // TransferRules::posts_receives_ahead
-    std::int64_t chunks_ = 1;               // chunks per rank, including those of the vocabulary
-    bool gradient_from_correction_ = true;  // T computes the last stage's gradient
-    bool has_vocabulary_ = false;
-    std::vector<std::vector<TimeSpan>> spans_;
-    std::vector<Place> forwards_, backwards_;  // by rank, chunk, micro-batch; backwards are B or I
+    TransferRules rules_;
+    OrderReplay replay_;
 };
 
 }  // namespace orrery::program

@@ -6,19 +6,17 @@
 
 namespace orrery::program {
 
-DType product_type(const Precision& precision) {
-    return precision.fp8 == Fp8Scaling::none ? precision.compute : models::operand_type(precision.fp8);
-}
-
 Utilization utilization_of(const Plan& plan, double step_time_s, double recomputed_flops,
                            models::FlopsConvention convention) {
     ORRERY_CHECK(step_time_s > 0, "the step time must be positive");
+    const Precision& precision = plan.training.precision;
     const double device_seconds = step_time_s * static_cast<double>(plan.parallelism.world_size());
     const double model_flops = models::model_flops_per_sequence(plan.model, plan.training.sequence_length, convention) *
                                static_cast<double>(plan.training.global_batch_size);
-    Utilization result{.convention = convention,
-                       .model_flops_per_s_per_device = model_flops / device_seconds,
-                       .type = product_type(plan.training.precision)};
+    Utilization result{
+        .convention = convention,
+        .model_flops_per_s_per_device = model_flops / device_seconds,
+        .type = precision.fp8 == Fp8Scaling::none ? precision.compute : models::operand_type(precision.fp8)};
     const auto& peaks = plan.cluster.device.peaks;
     if (std::none_of(peaks.begin(), peaks.end(), [&](const auto& peak) { return peak.dtype == result.type; })) {
         return result;

@@ -8,15 +8,13 @@
 
 namespace orrery::program {
 
-/// The type in which the GEMMs of a block read their operands: fp8 or fp4 with narrow GEMMs, otherwise
-/// Precision::compute.
-[[nodiscard]] DType product_type(const Precision& precision);
-
 /// MFU: the model's FLOPs (forward and backward, without recomputation) / (step time x devices x dense peak of
-/// product_type). HFU also counts recomputation. Fractions, 0 to 1.
+/// `type`). HFU also counts recomputation. Fractions, 0 to 1.
 struct Utilization {
     models::FlopsConvention convention{};
     double model_flops_per_s_per_device = 0;
+    /// The type in which the GEMMs of a block read their operands: fp8 or fp4 with narrow GEMMs, otherwise
+    /// Precision::compute.
     DType type = DType::fp32;
     double peak_flops_per_s = 0;  // 0: no figure for the type; then mfu and hfu are 0
     double mfu = 0, hfu = 0;

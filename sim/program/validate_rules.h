@@ -119,13 +119,6 @@ using Traces = IndexedVector<ClassIndex, Trace>;
 [[nodiscard]] constexpr bool moves_buckets(GroupAxis axis) {
     return axis == GroupAxis::dp || axis == GroupAxis::dp_shard || axis == GroupAxis::edp;
 }
-/// Passes come first, under the same names, among the kinds of actions and among the phases.
-[[nodiscard]] constexpr bool is_pass(ActionKind kind) {
-    return kind <= ActionKind::backward_weight;
-}
-[[nodiscard]] constexpr bool is_pass(Phase phase) {
-    return phase <= Phase::backward_weight;
-}
 /// The stream at the other end of a pipeline stream's transfers: the receiving one of a send and vice versa.
 [[nodiscard]] Stream opposite(Stream pipeline_stream);
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <compare>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
+#include "sim/program/schedule_orders.h"
 #include "sim/program/step_slots.h"
 
 namespace orrery::program {
@@ -28,9 +30,26 @@ bool is_product(const Step& step) {
     const auto* op = std::get_if<Operator>(&step);
     return op != nullptr && op->is_matmul();
 }
-bool is_boundary(const Step& step, Boundary::Kind kind) {
+bool is_reduction(const Step& step) {
     const auto* boundary = std::get_if<Boundary>(&step);
-    return boundary != nullptr && boundary->kind == kind;
+    return boundary != nullptr && boundary->kind == Boundary::Kind::reduce;
+}
+
+/// A communication of the whole slot over the stages.
+Boundary communication(Boundary::Kind kind, const Layer& layer, SlotIndex slot) {
+    return {.kind = kind,
+            .axis = Boundary::Axis::pp,
+            .in = slot,
+            .out = slot,
+            .elements = layer.slots[slot].elements(),
+            .dtype = layer.slots[slot].dtype};
+}
+
+SlotIndex hidden_gradient_of(const Layer& layer) {
+    for (const SlotIndex slot : layer.slots.indices()) {
+        if (layer.slots[slot].role == SlotRole::hidden_gradient) return slot;
+    }
+    throw_bug(__FILE__, __LINE__, "hidden_gradient_of", "a layer without the gradient of its hidden state");
 }
 
 void rename(std::vector<Step>& steps, SlotIndex from, SlotIndex to) {
@@ -49,33 +68,29 @@ class HeadParts {
         first_product_ = static_cast<std::size_t>(first - head_.forward.begin());
         normed_ = std::get<Operator>(*first).in[0];
         // The norm's backward steps are those that depend on dX.
-        IndexedVector<SlotIndex, bool> follows(head_.slots.size(), false);
+        std::set<SlotIndex> follows;
         for (const Step& step : head_.backward) {
+            if (std::holds_alternative<Boundary>(step)) continue;  // output() reduces dX to the last stage instead
             if (is_kind(step, OpKind::linear_backward_input)) gradient_ = std::get<Operator>(step).out[0];
-            const std::vector<SlotIndex> read = slots_read(step), written = slots_written(step);
-            const auto from_gradient = [&](SlotIndex slot) { return follows[slot]; };
-            const bool norm = !std::holds_alternative<Boundary>(step) &&
-                              !is_kind(step, OpKind::cross_entropy_correct) &&
-                              std::any_of(read.begin(), read.end(), from_gradient);
-            of_norm_.push_back(norm);
-            if (gradient_ != kNoSlot) follows[gradient_] = true;
-            for (const SlotIndex slot : written) {
-                if (norm) follows[slot] = true;
+            const bool of_norm =
+                !is_kind(step, OpKind::cross_entropy_correct) &&
+                std::any_of(follows.begin(), follows.end(), [&](SlotIndex slot) { return reads(step, slot); });
+            (of_norm ? norm_backward_ : output_backward_).push_back(step);
+            if (gradient_ != kNoSlot) follows.insert(gradient_);
+            for (const SlotIndex slot : slots_written(step)) {
+                if (of_norm) follows.insert(slot);
             }
         }
     }
 
     Layer final_norm() {
-        std::vector<Step> forward, backward;
+        std::vector<Step> forward;
         for (std::size_t i = 0; i < first_product_; ++i) {
             if (!is_kind(head_.forward[i], OpKind::load_targets)) forward.push_back(head_.forward[i]);
         }
-        for (std::size_t i = 0; i < head_.backward.size(); ++i) {
-            if (of_norm_[i]) backward.push_back(head_.backward[i]);
-        }
         decl(normed_).role = SlotRole::hidden_out;
-        rename(backward, gradient_, hidden_gradient());
-        return finish(std::move(forward), std::move(backward));
+        rename(norm_backward_, gradient_, hidden_gradient_of(head_));
+        return finish(std::move(forward), std::move(norm_backward_));
     }
 
     Layer output(VocabularyParallel kind, std::int64_t root, bool is_root) {
@@ -93,23 +108,13 @@ class HeadParts {
             }
         }
         // The steps up to dX, and those after it, which compute the weight's gradient.
-        std::vector<Step> gradients, products;
-        const std::size_t last = last_writer_of_gradient();
-        for (std::size_t i = 0; i < head_.backward.size(); ++i) {
-            // Boundaries are replaced by the reduction of dX to the last stage below.
-            if (of_norm_[i] || std::holds_alternative<Boundary>(head_.backward[i])) continue;
-            (i <= last ? gradients : products).push_back(head_.backward[i]);
-        }
+        const auto products = std::find_if(output_backward_.rbegin(), output_backward_.rend(), [&](const Step& step) {
+                                  return writes(step, gradient_);
+                              }).base();
         decl(gradient_).role = SlotRole::saved;  // its reduction may be in flight when the pass ends
-        const auto keep = [&](const std::vector<Step>& steps) {
-            for (const Step& step : steps) {
-                for (const SlotIndex slot : slots_written(step)) {
-                    if (decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
-                }
-            }
-        };
-        keep(statistics);
-        if (kind == VocabularyParallel::one_barrier) keep(gathers);  // other passes run before they are combined
+        keep_written(statistics);
+        // With one barrier other passes run before the statistics are combined.
+        if (kind == VocabularyParallel::one_barrier) keep_written(gathers);
         // Interlaced, X is a transient, whose memory earlier passes use, so that the broadcast must wait for them.
         const bool receives = !is_root && kind != VocabularyParallel::interlaced;
         std::vector<Step> forward{broadcast_of(normed_, root, is_root, receives)};
@@ -119,13 +124,13 @@ class HeadParts {
         std::vector<Step> backward;
         std::vector<Step>& first = kind == VocabularyParallel::two_barriers ? backward : forward;
         if (kind != VocabularyParallel::one_barrier) append(first, loss);
-        for (const Step& step : gradients) {
+        for (auto step = output_backward_.begin(); step != products; ++step) {
             // The statistics are combined only here, so that their gather overlaps the GEMM whose result they correct.
-            if (is_kind(step, OpKind::cross_entropy_correct)) append(first, loss);
-            first.push_back(step);
+            if (is_kind(*step, OpKind::cross_entropy_correct)) append(first, loss);
+            first.push_back(*step);
         }
         first.push_back(reduction_of(gradient_, root, is_root));
-        append(kind == VocabularyParallel::interlaced ? forward : backward, products);
+        append(kind == VocabularyParallel::interlaced ? forward : backward, {products, output_backward_.end()});
         return finish(std::move(forward), std::move(backward));
     }
 
@@ -134,18 +139,13 @@ class HeadParts {
         to.insert(to.end(), steps.begin(), steps.end());
     }
     SlotDecl& decl(SlotIndex slot) { return head_.slots[slot]; }
-    [[nodiscard]] std::size_t last_writer_of_gradient() const {
-        std::size_t last = 0;
-        for (std::size_t i = 0; i < head_.backward.size(); ++i) {
-            if (!std::holds_alternative<Boundary>(head_.backward[i]) && writes(head_.backward[i], gradient_)) last = i;
-        }
-        return last;
+    void keep(SlotIndex slot) {
+        if (decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
     }
-    SlotIndex hidden_gradient() {
-        for (const SlotIndex slot : head_.slots.indices()) {
-            if (decl(slot).role == SlotRole::hidden_gradient) return slot;
+    void keep_written(const std::vector<Step>& steps) {
+        for (const Step& step : steps) {
+            for (const SlotIndex slot : slots_written(step)) keep(slot);
         }
-        throw_bug(__FILE__, __LINE__, "hidden_gradient", "a head without the gradient of its input");
     }
     SlotIndex clone(SlotIndex slot, SlotRole role, const std::string& suffix) {
         SlotDecl copy = decl(slot);
@@ -154,24 +154,17 @@ class HeadParts {
         return head_.slots.add(std::move(copy));
     }
     Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root, bool receives) {
-        const SlotIndex from = is_root ? clone(slot, SlotRole::hidden_out, ".sent") : slot;
-        return Boundary{.kind = Boundary::Kind::broadcast,
-                        .axis = Boundary::Axis::pp,
-                        .in = from,
-                        .out = slot,
-                        .elements = decl(slot).elements(),
-                        .root = static_cast<std::int32_t>(root),
-                        .receives = receives,
-                        .dtype = decl(slot).dtype};
+        Boundary broadcast = communication(Boundary::Kind::broadcast, head_, slot);
+        if (is_root) broadcast.in = clone(slot, SlotRole::hidden_out, ".sent");
+        broadcast.root = static_cast<std::int32_t>(root);
+        broadcast.receives = receives;
+        return broadcast;
     }
     Step reduction_of(SlotIndex slot, std::int64_t root, bool is_root) {
-        return Boundary{.kind = Boundary::Kind::reduce_to_root,
-                        .axis = Boundary::Axis::pp,
-                        .in = slot,
-                        .out = is_root ? hidden_gradient() : slot,
-                        .elements = decl(slot).elements(),
-                        .root = static_cast<std::int32_t>(root),
-                        .dtype = decl(slot).dtype};
+        Boundary reduction = communication(Boundary::Kind::reduce_to_root, head_, slot);
+        if (is_root) reduction.out = hidden_gradient_of(head_);
+        reduction.root = static_cast<std::int32_t>(root);
+        return reduction;
     }
     Layer finish(std::vector<Step> forward, std::vector<Step> backward) {
         for (std::vector<Step>* steps : {&forward, &backward}) {
@@ -182,11 +175,9 @@ class HeadParts {
         // Values that S writes and T reads are kept in a frame.
         for (const Step& step : backward) {
             for (const SlotIndex slot : slots_read(step)) {
-                const bool earlier = std::any_of(forward.begin(), forward.end(), [&](const Step& other) {
-                    const std::vector<SlotIndex> written = slots_written(other);
-                    return std::find(written.begin(), written.end(), slot) != written.end();
-                });
-                if (earlier && decl(slot).role == SlotRole::transient) decl(slot).role = SlotRole::saved;
+                const bool earlier =
+                    std::any_of(forward.begin(), forward.end(), [&](const Step& other) { return writes(other, slot); });
+                if (earlier) keep(slot);
             }
         }
         head_.forward = std::move(forward);
@@ -196,22 +187,15 @@ class HeadParts {
 
     Layer head_;
     std::size_t first_product_ = 0;
-    std::vector<bool> of_norm_;  // by backward step
+    std::vector<Step> norm_backward_, output_backward_;
     SlotIndex normed_ = kNoSlot, gradient_ = kNoSlot;
 };
 
 /// The embedding. Only the first stage has the steps after the reduction of the lookups and those before the broadcast
 /// of the gradient.
 Layer input_layer(Layer embedding, bool root) {
-    const auto slot_of = [&](SlotRole role) {
-        for (const SlotIndex slot : embedding.slots.indices()) {
-            if (embedding.slots[slot].role == role) return slot;
-        }
-        throw_bug(__FILE__, __LINE__, "input_layer", "an embedding without a hidden state");
-    };
-    const SlotIndex gradient = slot_of(SlotRole::hidden_gradient);
-    const auto last = std::find_if(embedding.forward.begin(), embedding.forward.end(),
-                                   [](const Step& step) { return is_boundary(step, Boundary::Kind::reduce); });
+    const SlotIndex gradient = hidden_gradient_of(embedding);
+    const auto last = std::find_if(embedding.forward.begin(), embedding.forward.end(), is_reduction);
     ORRERY_CHECK(last != embedding.forward.end(), "an embedding without a reduction");
     auto& reduction = std::get<Boundary>(*last);
     reduction.kind = Boundary::Kind::reduce_to_root;
@@ -219,14 +203,8 @@ Layer input_layer(Layer embedding, bool root) {
     const auto lookup = std::find_if(embedding.backward.begin(), embedding.backward.end(),
                                      [](const Step& step) { return is_kind(step, OpKind::embedding_backward); });
     ORRERY_CHECK(lookup != embedding.backward.end(), "an embedding without a gradient");
-    const SlotDecl& decl = embedding.slots[gradient];
-    const Boundary broadcast{.kind = Boundary::Kind::broadcast,
-                             .axis = Boundary::Axis::pp,
-                             .in = gradient,
-                             .out = gradient,
-                             .elements = decl.elements(),
-                             .receives = !root,
-                             .dtype = decl.dtype};
+    Boundary broadcast = communication(Boundary::Kind::broadcast, embedding, gradient);
+    broadcast.receives = !root;
     if (root) {
         const auto whole = std::find_if(std::make_reverse_iterator(lookup), embedding.backward.rend(),
                                         [&](const Step& step) { return writes(step, gradient); });
@@ -244,8 +222,7 @@ Layer input_layer(Layer embedding, bool root) {
     return embedding;
 }
 
-}  // namespace
-
+/// The context for building these layers: the vocabulary is sharded over pp.
 models::LayerContext vocabulary_context(const Plan& plan, models::LayerContext context) {
     context.tp_degree = plan.parallelism.pp;
     context.sequence_parallel = false;
@@ -256,22 +233,6 @@ models::LayerContext vocabulary_context(const Plan& plan, models::LayerContext c
                                      ? models::SoftmaxStatistics::corrected
                                      : models::SoftmaxStatistics::gathered;
     return context;
-}
-
-namespace {
-
-Layer part_of_layer(const Plan& plan, const models::ModelSpec& model, const models::LayerContext& spread,
-                    VocabularyPart part, bool root) {
-    switch (part) {
-        case VocabularyPart::final_norm:
-            return HeadParts(models::build_layer(model, models::LayerKind::head, spread)).final_norm();
-        case VocabularyPart::output:
-            return HeadParts(models::build_layer(model, models::LayerKind::head, spread))
-                .output(plan.parallelism.vocabulary_parallel, plan.parallelism.pp - 1, root);
-        case VocabularyPart::input:
-            return input_layer(models::build_layer(model, models::LayerKind::embedding, spread), root);
-    }
-    throw_bug(__FILE__, __LINE__, "VocabularyPart", "unknown part");
 }
 
 }  // namespace
@@ -285,14 +246,21 @@ Layer vocabulary_layer(const Plan& plan, const models::LayerContext& context, Vo
     model.ffn_hidden = spread.tp_degree;
     model.moe = {};
     model.latent = {};
-    Layer layer = part_of_layer(plan, model, spread, part, root);
+    const bool is_input = part == VocabularyPart::input;
+    Layer whole = models::build_layer(model, is_input ? models::LayerKind::embedding : models::LayerKind::head, spread);
+    Layer layer =
+        is_input ? input_layer(std::move(whole), root)
+        : part == VocabularyPart::final_norm
+            ? HeadParts(std::move(whole)).final_norm()
+            : HeadParts(std::move(whole)).output(plan.parallelism.vocabulary_parallel, plan.parallelism.pp - 1, root);
     for (SlotDecl& slot : layer.slots) slot.over_stages = slot.shard == models::ShardDim::rows;
     return layer;
 }
 
 namespace {
 
-using Kind = ComputeTask::Kind;
+/// Passes of a micro-batch on a rank: F and B of the blocks, of the output (S and T), and of the input.
+constexpr std::int64_t kPasses = 6;
 
 /// As in the authors' code (github.com/sail-sg/VocabularyParallelism, interlaced_schedule.py): all ranks take part in
 /// each S, and between two S each rank computes one forward and one backward. Every other rank computes the forward
@@ -301,55 +269,56 @@ using Kind = ComputeTask::Kind;
 class InterlacedOrder {
   public:
     InterlacedOrder(std::int64_t ranks, std::int64_t r, std::int64_t micro_batches)
-        : p_(ranks), r_(r), m_(micro_batches) {}
+        : p_(ranks), r_(r), m_(micro_batches), list_(kPasses * micro_batches) {}
 
     std::vector<ComputeTask> build() {
         const std::int64_t first_warm_up = std::min(p_ * 3 / 2, m_);
         const std::int64_t warm_up = std::min(p_ * 3 / 2 - r_, m_), cool_down = std::min(p_ - r_, m_);
         const std::int64_t waiting = std::max<std::int64_t>(0, warm_up - cool_down - (p_ - r_ - 1) / 2);
         const bool forward_first = (p_ - r_) % 2 == 0;
-        while (looked_up_ < std::min(first_warm_up - warm_up + 1, m_)) push(Kind::forward, kInputChunk, looked_up_);
+        while (looked_up_ < std::min(first_warm_up - warm_up + 1, m_)) look_up();
         while (forwards_ < warm_up) {
-            if (looked_up_ < m_) push(Kind::forward, kInputChunk, looked_up_);
-            push(Kind::forward, 0, forwards_);
+            if (looked_up_ < m_) look_up();
+            forward();
         }
         while (scored_ < cool_down) score();
         const auto backward_and_score = [&](std::int64_t times) {
             for (std::int64_t i = 0; i < times; ++i) {
-                push(Kind::backward, 0, backwards_);
+                backward();
                 score();
             }
         };
         backward_and_score(waiting);
         while (forwards_ < m_) {
-            if (forward_first) push(Kind::forward, 0, forwards_);
-            push(Kind::backward, 0, backwards_);
-            if (!forward_first) push(Kind::forward, 0, forwards_);
+            if (forward_first) forward();
+            backward();
+            if (!forward_first) forward();
             score();
         }
         backward_and_score(m_ - scored_);
         while (backwards_ < m_) {
-            push(Kind::backward, 0, backwards_);
-            if (spread_ < m_) push(Kind::backward, kInputChunk, spread_);
+            backward();
+            if (spread_ < m_) spread();
         }
-        while (spread_ < m_) push(Kind::backward, kInputChunk, spread_);
-        return std::move(order_);
+        while (spread_ < m_) spread();
+        return list_.take();
     }
 
   private:
-    void push(Kind kind, ChunkIndex chunk, std::int64_t& count) {
-        order_.push_back({.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(count++)});
-    }
+    void forward() { list_.forward(forwards_++); }
+    void backward() { list_.backward(backwards_++); }
+    void look_up() { list_.forward(looked_up_++, kInputChunk); }
+    void spread() { list_.backward(spread_++, kInputChunk); }
     /// S and the embedding's passes that are due with it, in the same order on every rank.
     void score() {
-        push(Kind::forward, kOutputChunk, scored_);
-        if (scored_ >= std::min(p_, m_) && looked_up_ < m_) push(Kind::forward, kInputChunk, looked_up_);
+        list_.forward(scored_++, kOutputChunk);
+        if (scored_ >= std::min(p_, m_) && looked_up_ < m_) look_up();
         const std::int64_t first_stage_lag = p_ + (p_ % 2 == 0 ? 1 : 0);
-        if (scored_ > first_stage_lag) push(Kind::backward, kInputChunk, spread_);
+        if (scored_ > first_stage_lag) spread();
     }
 
     std::int64_t p_, r_, m_;
-    std::vector<ComputeTask> order_;
+    TaskList list_;
     std::int64_t forwards_ = 0, backwards_ = 0, looked_up_ = 0, scored_ = 0, spread_ = 0;
 };
 
@@ -369,18 +338,18 @@ class BarrierOrder {
     }
 
     [[nodiscard]] std::vector<ComputeTask> of_rank(std::int64_t r) const {
-        std::vector<ComputeTask> order;
+        TaskList list(kPasses * m_);
         std::size_t round = 0;
         std::int64_t looked_up = 0;
         const auto look_up = [&](std::int64_t end) {
-            for (; looked_up < end; ++looked_up) order.push_back(task(Kind::forward, kInputChunk, looked_up));
+            for (; looked_up < end; ++looked_up) list.forward(looked_up, kInputChunk);
         };
         // The lookups for the forwards that the first rank computes after the next round. The first rank's own lookups
         // come one round later, when the other ranks' contributions to the sum have arrived.
         const auto add_round = [&] {
             const auto k = static_cast<std::int64_t>(round);
             if (r == 0) look_up(forwards_before(k + 1));
-            order.insert(order.end(), rounds_[round].begin(), rounds_[round].end());
+            list.append(rounds_[round]);
             if (r > 0) look_up(forwards_before(k + 2));
             ++round;
         };
@@ -391,14 +360,14 @@ class BarrierOrder {
         for (std::int64_t forwards = 1; forwards < m_ + warm_up; ++forwards) {
             // One lookup ahead of the first rank, which is r forwards ahead of this rank.
             look_up(std::min(r + 1 + forwards, forwards_before(1)));
-            if (forwards <= m_) order.push_back(task(Kind::forward, 0, forwards - 1));
+            if (forwards <= m_) list.forward(forwards - 1);
             rounds_at({forwards, false});
             const std::int64_t backward = forwards - warm_up;
-            if (backward >= 0) order.push_back(task(Kind::backward, 0, backward));
+            if (backward >= 0) list.backward(backward);
             rounds_at({forwards, true});
         }
         while (round < rounds_.size()) add_round();
-        return order;
+        return list.take();
     }
 
   private:
@@ -410,9 +379,6 @@ class BarrierOrder {
         auto operator<=>(const Place&) const = default;
     };
 
-    static ComputeTask task(Kind kind, ChunkIndex chunk, std::int64_t micro_batch) {
-        return {.kind = kind, .chunk = chunk, .micro_batch = static_cast<std::int32_t>(micro_batch)};
-    }
     /// The number of forwards before the first backward.
     [[nodiscard]] std::int64_t warm_up_of(std::int64_t r) const { return ranks_ - r + barriers_; }
 
@@ -441,14 +407,15 @@ class BarrierOrder {
     void list_rounds() {
         std::int64_t spread = 0;
         for (std::int64_t k = 0; spread < m_ || k <= m_; ++k) {
-            std::vector<ComputeTask>& round = rounds_.emplace_back();
+            TaskList round(0);
             // The last broadcast comes after the last T, because it completes the gradient of the embedding, to which T
             // adds if the head is tied to it.
             for (; spread < backwards_before(k - 1) && (spread + 1 < m_ || k > m_); ++spread) {
-                round.push_back(task(Kind::backward, kInputChunk, spread));
+                round.backward(spread, kInputChunk);
             }
-            if (k < m_) round.push_back(task(Kind::forward, kOutputChunk, k));
-            if (k > 0 && k <= m_) round.push_back(task(Kind::backward, kOutputChunk, k - 1));
+            if (k < m_) round.forward(k, kOutputChunk);
+            if (k > 0 && k <= m_) round.backward(k - 1, kOutputChunk);
+            rounds_.push_back(round.take());
         }
     }
 

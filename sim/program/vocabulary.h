@@ -30,8 +30,6 @@ enum class VocabularyPart : std::uint8_t {
 /// the first stage (input).
 [[nodiscard]] models::Layer vocabulary_layer(const Plan& plan, const models::LayerContext& context, VocabularyPart part,
                                              bool root);
-/// The context for building these layers: the vocabulary is sharded over pp.
-[[nodiscard]] models::LayerContext vocabulary_context(const Plan& plan, models::LayerContext context);
 
 /// The chunks of the vocabulary; chunk 0 has the blocks.
 inline constexpr ChunkIndex kOutputChunk = 1;

@@ -1,5 +1,6 @@
 #include "sim/program/work_rates.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace orrery::program {
@@ -10,32 +11,9 @@ namespace {
 
 /// Work of the stack's kernels that is limited by memory bandwidth.
 bool is_elementwise(WorkClass work) {
-    switch (work) {
-        case WorkClass::attention_memory:
-        case WorkClass::norm:
-        case WorkClass::elementwise:
-        case WorkClass::embedding:
-        case WorkClass::loss:
-        case WorkClass::routing:
-        case WorkClass::cast:
-            return true;
-        case WorkClass::product:
-        case WorkClass::expert_product:
-        case WorkClass::attention:
-        case WorkClass::attention_product:
-        case WorkClass::optimizer:
-        case WorkClass::copy:
-        case WorkClass::host:
-        case WorkClass::launch:
-        case WorkClass::host_layer:
-        case WorkClass::tp_layer:
-        case WorkClass::host_step:
-        case WorkClass::communication:
-        case WorkClass::tp_wait:
-        case WorkClass::hidden:
-            return false;
-    }
-    return false;
+    using enum WorkClass;
+    constexpr std::array kClasses{attention_memory, norm, elementwise, embedding, loss, routing, cast};
+    return std::find(kClasses.begin(), kClasses.end(), work) != kClasses.end();
 }
 
 RateKey key_of(GroupAxis axis) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -11,13 +12,14 @@
 
 namespace orrery::program {
 
+template <typename T>
+using PerKind = EnumArray<ComputeTask::Kind, T, 4>;
+
 /// Times in integer ticks, so that sums do not depend on the order of their terms.
 struct TickTimes {
-    struct Stage {
-        std::int64_t forward = 0, input = 0, weight = 0;
-    };
-    std::vector<Stage> stages;  // by rank
+    std::vector<PerKind<std::int64_t>> stages;  // by rank: F, I and W
     std::int64_t transfer = 0;
+    [[nodiscard]] std::int64_t work(std::size_t rank, std::int64_t micro_batches) const;
 };
 /// Scales the longest time to 720720 * 720 ticks, a multiple of 1..16, so that simple ratios stay exact.
 [[nodiscard]] TickTimes tick_times(const ScheduleShape& shape);
@@ -59,7 +61,7 @@ class GreedyOrder {
     static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
     struct Rank {
-        std::int64_t forwards = 0, inputs = 0, weights = 0;  // tasks started
+        PerKind<std::int64_t> started{};  // tasks
         std::int64_t begin = kNever, free_at = 0;
         std::int64_t bubble = 0;  // idle time since the first task
         std::int64_t held = 0;    // activations, in kUnits
@@ -74,30 +76,42 @@ class GreedyOrder {
         bool known = false;
         [[nodiscard]] bool by(std::int64_t now) const { return known && at <= now + kTickSlack; }
     };
-    enum class Choice : std::uint8_t { forward, input, weight, wait };
+    using Choice = std::optional<Kind>;  // F, I or W; none: the rank waits
 
     void reset();
+    [[nodiscard]] std::size_t index_of(std::size_t r, std::int64_t micro_batch) const {
+        return r * static_cast<std::size_t>(micro_batches_) + static_cast<std::size_t>(micro_batch);
+    }
     [[nodiscard]] Choice choose(std::size_t r, std::int64_t now);
     [[nodiscard]] Choice choose_before_first_input(const Rank& rank, std::size_t r, std::int64_t now,
                                                    const Arrival& forward, const Arrival& input) const;
+    [[nodiscard]] static bool has_weight(const Rank& rank) {
+        return rank.started[Kind::backward_weight] < rank.started[Kind::backward_input];
+    }
     [[nodiscard]] bool fills_gap(const Rank& rank, std::size_t r, std::int64_t gap) const;
-    [[nodiscard]] Arrival next_forward(std::size_t r, std::int64_t now) const;
-    [[nodiscard]] Arrival next_input(std::size_t r, std::int64_t now) const;
-    [[nodiscard]] std::int64_t begin_of(Choice choice, std::size_t r, std::int64_t now) const;
-    void start(std::size_t r, Choice choice, std::int64_t begin);
+    /// The rank from which the input of the rank's F or I comes, or to which its output goes; no rank of the pipeline
+    /// if there is none.
+    [[nodiscard]] static std::size_t sender(std::size_t r, Kind kind) { return kind == Kind::forward ? r - 1 : r + 1; }
+    [[nodiscard]] static std::size_t receiver(std::size_t r, Kind kind) {
+        return kind == Kind::forward ? r + 1 : r - 1;
+    }
+    /// Of the rank's next F or I.
+    [[nodiscard]] Arrival next(std::size_t r, Kind kind, std::int64_t now) const;
+    [[nodiscard]] std::int64_t begin_of(Kind kind, std::size_t r, std::int64_t now) const;
+    void start(std::size_t r, Kind kind, std::int64_t begin);
     void set_wake(std::size_t r, std::int64_t at);
     void wake_idle(std::size_t r, std::int64_t now);
 
     const TickTimes& times_;
     std::int64_t micro_batches_;
-    std::int64_t after_input_;  // activations of a micro-batch between I and W, in kUnits
+    PerKind<std::int64_t> held_change_{};  // Rank::held after a task less before it
     GreedyOptions options_;
     std::int64_t limit_ = 0;  // for Rank::held
     std::int64_t longest_bubble_ = 0;
     std::vector<std::int64_t> first_input_;  // earliest possible first I of each rank
     std::vector<Rank> ranks_;
-    std::vector<std::vector<Kind>> kinds_;                       // the tasks of each rank
-    std::vector<std::int64_t> forward_arrival_, input_arrival_;  // by rank * m + micro-batch
+    std::vector<std::vector<Kind>> kinds_;         // the tasks of each rank
+    PerKind<std::vector<std::int64_t>> arrivals_;  // of the inputs of F and I, by index_of
     std::vector<std::int64_t> wake_tree_;
     std::size_t leaves_ = 1;
     ScheduleCost cost_;

@@ -27,13 +27,15 @@ class Search {
                     .activation_after_input = shape.activation_after_input},
           least_{.makespan = 0, .longest_span = 0} {
         std::int64_t first = 0;  // earliest begin of the rank's first F
-        for (const TickTimes::Stage& stage : times_.stages) {
-            in_ticks_.times.push_back({static_cast<double>(stage.forward), static_cast<double>(stage.input),
-                                       static_cast<double>(stage.weight)});
-            const std::int64_t work = shape.micro_batches * (stage.forward + stage.input + stage.weight);
+        for (std::size_t r = 0; r < times_.stages.size(); ++r) {
+            const auto ticks = [&](ComputeTask::Kind kind) { return static_cast<double>(times_.stages[r][kind]); };
+            using Kind = ComputeTask::Kind;
+            in_ticks_.times.push_back(
+                {ticks(Kind::forward), ticks(Kind::backward_input), ticks(Kind::backward_weight)});
+            const std::int64_t work = times_.work(r, shape.micro_batches);
             least_.longest_span = std::max(least_.longest_span, work);
             least_.makespan = std::max(least_.makespan, first + work);
-            first += stage.forward + times_.transfer;
+            first += times_.stages[r][Kind::forward] + times_.transfer;
         }
     }
 

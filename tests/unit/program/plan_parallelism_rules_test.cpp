@@ -194,7 +194,7 @@ INSTANTIATE_TEST_SUITE_P(
                  p.parallelism.pp = 2;
                  p.parallelism.stage_layers = {5, -1};
              },
-             "/parallelism/stage_layers/0: got 5; allowed: an integer from 0 to 4"},
+             "/parallelism/stage_layers/1: got -1; allowed: an integer from 0 to "},
         Rule{"MoreStagesThanLayersOnlyWithEmptyEnds",
              [](Plan& p) {
                  p.parallelism.pp = 6;
