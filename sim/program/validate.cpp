@@ -50,7 +50,6 @@ TouchedSlots touched_slots(const Program& program) {
 }
 
 std::vector<ClassIndex> classes_of_group(const Program& program, GroupAxis axis, ClassIndex rank_class) {
-    const Parallelism& p = program.plan->parallelism;
     std::vector<ClassIndex> classes;
     const bool spans_stages = axis == GroupAxis::world || axis == GroupAxis::model || axis == GroupAxis::pipeline;
     if (spans_stages || is_replicated(*program.plan)) {
@@ -60,7 +59,7 @@ std::vector<ClassIndex> classes_of_group(const Program& program, GroupAxis axis,
     // A group that reduces gradients spans a second pipeline rank only if that one holds the same layers (dualpipe).
     const ClassIndex mirror = ClassIndex::of(program.classes.next_index() - rank_class - 1);
     const bool gradients = axis == GroupAxis::dp || axis == GroupAxis::edp;
-    if (gradients && p.model_copies() > 1 && mirror != rank_class) {
+    if (gradients && program.plan->parallelism.model_copies() > 1 && mirror != rank_class) {
         return {std::min(rank_class, mirror), std::max(rank_class, mirror)};
     }
     if (axis != GroupAxis::embedding) return {rank_class};

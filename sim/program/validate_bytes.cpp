@@ -175,9 +175,8 @@ class Traffic : ClosedForms {
             add(GroupAxis::ep, CommKind::all_to_all, received * h_, activation_, 2 * (experts + times));
         }
         if (etp > 1) {
-            for (const CommKind kind : {CommKind::all_gather, CommKind::reduce_scatter}) {
-                add(GroupAxis::etp, kind, received * etp * h_, activation_, experts + times);
-            }
+            add(GroupAxis::etp, CommKind::all_gather, received * etp * h_, activation_, experts + times);
+            add(GroupAxis::etp, CommKind::reduce_scatter, received * etp * h_, activation_, experts + times);
         }
         if (moe.shared_ffn_hidden == 0) return;
         // Recomputation repeats the reduction of the shared expert's output only if the output is needed: for the

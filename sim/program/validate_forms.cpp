@@ -1,7 +1,5 @@
 #include "sim/program/validate_forms.h"
 
-#include <algorithm>
-
 namespace orrery::program::rules {
 
 Sharding sharding_of(const Plan& plan) {
@@ -9,11 +7,10 @@ Sharding sharding_of(const Plan& plan) {
     const Precision& precision = plan.training.precision;
     const models::DataParallelChoices& choices = plan.implementation.data_parallel;
     Sharding s;
-    const std::int64_t mirrors = p.model_copies();
     s.gradient_dtype = s.reduced_dtype = precision.gradient;
     if (p.data_parallel == DataParallel::dp) return s;
-    s.dense_ranks = p.dp * p.cp * mirrors;
-    s.expert_ranks = plan.model.has_experts() ? p.tp * p.cp * p.dp / (p.ep * p.etp) * mirrors : 1;
+    s.dense_ranks = p.dp * p.cp * p.model_copies();
+    s.expert_ranks = plan.model.has_experts() ? p.tp * p.cp * p.dp / (p.ep * p.etp) * p.model_copies() : 1;
     const bool any = s.dense_ranks > 1 || s.expert_ranks > 1;
     s.shards_states = any && p.data_parallel >= DataParallel::zero1;
     s.gathers_units = any && p.data_parallel == DataParallel::zero3;
@@ -44,6 +41,7 @@ BucketContents contents_of(const Plan& plan, const RankClass& ranks, const Bucke
         if (place < 0 || place >= bucket.elements) continue;
         const std::int32_t layer = parameter.layer;
         all.begins_one = all.begins_one || place == 0;
+        all.has_one_chunk = all.has_one_chunk && (first || parameter.chunk == all.chunk);
         if (first || place == 0) all.chunk = parameter.chunk;
         all.first_layer = first ? layer : std::min(all.first_layer, layer);
         all.last_layer = first ? layer : std::max(all.last_layer, layer);

@@ -54,6 +54,7 @@ struct Matrix {
 struct BucketContents {
     bool begins_one = false;  // the bucket begins with a parameter
     ChunkIndex chunk = 0;     // of that parameter
+    bool has_one_chunk = true;
     std::int32_t first_layer = 0, last_layer = 0;
     bool is_root = false;  // it holds the embedding (layer -1) or the head (layer L) as a root unit, which stays
                            //   gathered from the forward to the backward pass

@@ -77,8 +77,9 @@ class Footprint : ClassRule {
             const BucketContents last = units_.empty() ? BucketContents{.chunk = -1} : units_.back().contents;
             const bool experts_of_last = bucket.range == ParameterRange::expert &&
                                          last.first_layer <= one.first_layer && one.last_layer <= last.last_layer;
-            const bool both_root = one.is_root && last.is_root;
-            if (last.chunk != one.chunk || !(experts_of_last || both_root)) units_.push_back({.contents = one});
+            if (!one.has_one_chunk) refuse("the unit at {} has parameters of several chunks", bucket.offset);
+            if (last.chunk != one.chunk || !(experts_of_last || (one.is_root && last.is_root)))
+                units_.push_back({.contents = one});
             units_.back().elements += bucket.elements;
             units_.back().staged_bytes += aligned(bucket.elements * size_of(precision_.reduction));
         }
@@ -108,8 +109,9 @@ class Footprint : ClassRule {
     }
 
     void check_parameters() const {
-        const std::int64_t elements = ranks_.parameter_elements;  // checked by the rule "parameters"
-        const std::int64_t buffer = sharding_.gathers_units ? window_elements(gather_slots()) : elements;
+        // The rule "parameters" checks the number of all elements.
+        const std::int64_t buffer =
+            sharding_.gathers_units ? window_elements(gather_slots()) : ranks_.parameter_elements;
         const std::int64_t bytes = buffer * size_of(precision_.parameter);
         const std::int64_t shards = shards_on_host_ ? 0 : shard_bytes_;
         equal("weight_copy_bytes", ranks_.weight_copy_bytes, weight_copies());

@@ -52,10 +52,8 @@ class ClassParameters : ClassRule {
         for (const ParameterRange r : kRanges) {
             if (found[r] != by_range[r]) refuse("{} elements, not {}, in the range {}", found[r], by_range[r], r);
             if (sharding_.orders_by_unit) continue;  // the flat order goes by unit, not by range
-            const std::int64_t begin = ranks_.range_begin[r], end = ranks_.range_end[r],
-                               whole = by_range[r] + padding[r];
-            if (end - begin == whole) continue;
-            refuse("the range {} is [{}, {}), not of {} elements", r, begin, end, whole);
+            const std::int64_t size = ranks_.range_end[r] - ranks_.range_begin[r], expected = by_range[r] + padding[r];
+            if (size != expected) refuse("the range {} has {} elements, not {}", r, size, expected);
         }
     }
 

@@ -16,11 +16,7 @@ constexpr std::int32_t kSteps = 2;  // the second step may begin before the firs
 class DryRun {
   public:
     DryRun(const Program& program, const Traces& traces)
-        : program_(program),
-          traces_(traces),
-          completed_(traces.size()),
-          streams_(traces.size()),
-          partners_(traces.size()) {
+        : program_(program), traces_(traces), completed_(traces.size()), partners_(traces.size()) {
         for (const ClassIndex c : traces.indices()) find_partners(c);
     }
 
@@ -35,29 +31,22 @@ class DryRun {
     }
 
   private:
-    /// The step, of kSteps, to which the next instruction of the stream belongs. Cheaper than a division.
-    [[nodiscard]] std::int32_t step_of(ClassIndex c, Stream stream) const {
-        return completed_[c][stream] < traces_[c].count_on(stream) ? 0 : 1;
-    }
     /// The next instruction of the stream; null after the last step.
     [[nodiscard]] const Call* head(ClassIndex c, Stream stream) const {
-        const Trace& trace = traces_[c];
-        const std::int32_t count = trace.count_on(stream), completed = completed_[c][stream];
+        const std::int32_t count = traces_[c].count_on(stream), completed = completed_[c][stream];
         if (completed >= kSteps * count) return nullptr;
-        const std::int32_t next = completed - step_of(c, stream) * count;
-        return &call_of(trace, trace.calls_on[stream][static_cast<std::size_t>(next)]);
+        return &call_of(traces_[c], traces_[c].calls_on[stream][static_cast<std::size_t>(completed % count)]);
     }
 
     /// The first event of the call, the head of its stream, that has not happened; null if all have.
     [[nodiscard]] const Event* missing(ClassIndex c, const Call& call) const {
         const Trace& trace = traces_[c];
-        const PerStream<std::int32_t>& completed = completed_[c];
-        const std::int32_t step = step_of(c, call.stream);
+        const std::int32_t step = completed_[c][call.stream] / trace.count_on(call.stream);
         for (const Event& event : events_of(trace, call)) {
             const std::int32_t earlier_steps = step - event.steps_back;
             if (earlier_steps < 0) continue;
             const std::int32_t needed = earlier_steps * trace.count_on(event.stream) + event.count;
-            if (completed[event.stream] < needed) return &event;
+            if (completed_[c][event.stream] < needed) return &event;
         }
         return nullptr;
     }
@@ -77,7 +66,7 @@ class DryRun {
         const std::int64_t rank = representative(program_, c);
         for (const Stream stream : kStreams) {
             if (traces_[c].count_on(stream) == 0) continue;
-            streams_[c].push_back(stream);
+            partners_[c].streams.push_back(stream);
             if (!is_pipeline(stream)) continue;
             partners_[c].by_stream[stream] = {program_.class_of(program_.peer_of(stream, rank))};
         }
@@ -86,7 +75,7 @@ class DryRun {
     /// Completes what can complete on the class's streams; whether anything has.
     bool sweep(ClassIndex c) {
         bool moved = false;
-        for (const Stream s : streams_[c]) {
+        for (const Stream s : partners_[c].streams) {
             while (advance(c, s)) moved = true;
         }
         return moved;
@@ -135,8 +124,9 @@ class DryRun {
     const Program& program_;
     const Traces& traces_;
     IndexedVector<ClassIndex, PerStream<std::int32_t>> completed_;
-    IndexedVector<ClassIndex, std::vector<Stream>> streams_;  // that the class uses
-    struct Partners {                                         // other classes that take part in a communication
+    struct Partners {
+        std::vector<Stream> streams;  // that the class uses
+        // The other classes that take part in a communication.
         PerStream<std::vector<ClassIndex>> by_stream;
         PerAxis<std::vector<ClassIndex>> by_axis;
     };
