@@ -30,8 +30,8 @@ class PlanChecker {
 
     void run() const {
         models::check_model(model_, source_ + ": /model");
-        check_fields("/parallelism", p_);
-        check_fields("/training", t_);
+        check_limits("/parallelism", p_);
+        check_limits("/training", t_);
         check_rank_count(p_, source_);
         check_world();
         check_placement();
@@ -69,7 +69,7 @@ class PlanChecker {
         if (!allowed.contains(value)) fail(pointer, value, description(allowed));
     }
     template <HasFields Object>
-    void check_fields(const char* pointer, const Object& object) const {
+    void check_limits(const char* pointer, const Object& object) const {
         if (const std::optional<FieldFault> fault = field_fault(object)) {
             throw InputError(source_, pointer + fault->pointer, fault->value, fault->allowed);
         }
