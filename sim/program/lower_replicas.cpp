@@ -54,10 +54,7 @@ SplitHead split_head(const LoweredLayer& whole) {
     // The gradient of the logits overwrites the logits.
     if (gradient != head.logits) {
         for (std::vector<Step>* steps : {&head.layer.backward, &head.loss}) {
-            for (Step& step : *steps) {
-                rename_reads(step, gradient, head.logits);
-                rename_writes(step, gradient, head.logits);
-            }
+            for (Step& step : *steps) rename(step, gradient, head.logits);
         }
     }
     const SlotIndex l = head.logits;

@@ -65,6 +65,12 @@ class LayerLowering {
         in_frame_.push_back(in_frame);
         return layer_.slots.add(std::move(decl));
     }
+    SlotIndex add_copy(SlotIndex slot, const char* suffix, SlotRole role) {
+        SlotDecl decl = layer_.slots[slot];
+        decl.role = role;
+        decl.name += suffix;
+        return add_slot(std::move(decl), false);
+    }
     [[nodiscard]] SlotIndex find_role(SlotRole wanted) const {
         for (const SlotIndex i : layer_.slots.indices()) {
             if (role(i) == wanted) return i;
@@ -127,16 +133,12 @@ void LayerLowering::drop_unneeded_steps(std::vector<bool>& again) const {
 
 /// Whatever a recomputed step reads must either be recomputed too or be kept in the frame.
 void LayerLowering::keep_inputs_of_recomputation(const std::vector<bool>& again) {
-    SlotSet rewritten(layer_.slots.size(), false);
+    // A value that is also written by a step that is not recomputed stays in the frame.
+    SlotSet rewritten(layer_.slots.size(), false), stays = rewritten;
     for (std::size_t i = 0; i < again.size(); ++i) {
-        if (!again[i]) continue;
-        for (const SlotIndex slot : slots_written(layer_.forward[i])) rewritten[slot] = true;
+        for (const SlotIndex slot : slots_written(layer_.forward[i])) (again[i] ? rewritten : stays)[slot] = true;
     }
-    for (std::size_t i = 0; i < again.size(); ++i) {
-        if (again[i]) continue;
-        // A value that is also written by a step that is not recomputed stays in the frame.
-        for (const SlotIndex slot : slots_written(layer_.forward[i])) rewritten[slot] = false;
-    }
+    for (const SlotIndex slot : stays.indices()) rewritten[slot] = rewritten[slot] && !stays[slot];
     for (std::size_t i = 0; i < again.size(); ++i) {
         if (!again[i]) continue;
         for (const SlotIndex slot : slots_read(layer_.forward[i])) {
@@ -163,24 +165,15 @@ void LayerLowering::recompute() {
 void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
     std::vector<bool> done(layer_.forward.size(), false);
     std::vector<Step> result;
+    const SlotIndex out = find_role(SlotRole::hidden_out);
     SlotIndex again_out = kNoSlot;  // a transient for the recomputed output, which nobody receives
     const auto run_again = [&](std::size_t i) {
         Step step = layer_.forward[i];
         if (auto* op = std::get_if<Operator>(&step)) op->again = true;
-        for (const SlotIndex slot : slots_written(step)) {
-            if (role(slot) != SlotRole::hidden_out) continue;
-            if (again_out == kNoSlot) {
-                SlotDecl decl = layer_.slots[slot];
-                decl.role = SlotRole::transient;
-                decl.name += ".again";
-                again_out = add_slot(std::move(decl), false);
-            }
+        if (out != kNoSlot && again_out == kNoSlot && writes(step, out)) {
+            again_out = add_copy(out, ".again", SlotRole::transient);
         }
-        const SlotIndex out = find_role(SlotRole::hidden_out);
-        if (out != kNoSlot && again_out != kNoSlot) {
-            rename_writes(step, out, again_out);
-            rename_reads(step, out, again_out);
-        }
+        if (again_out != kNoSlot) rename(step, out, again_out);
         result.push_back(step);
         done[i] = true;
     };
@@ -295,24 +288,16 @@ void LayerLowering::keep_versions(const std::vector<bool>& is_weight) {
         for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
             Step& step = layer_.backward[i];
             const bool writes_it = writes(step, slot);
-            if (reads(step, slot)) {
-                weight_has_read = weight_has_read || is_weight[i];
-                if (current != slot) rename_reads(step, slot, current);
-            }
-            if (!writes_it || is_weight[i]) {
-                if (writes_it && current != slot) rename_writes(step, slot, current);
-                continue;
-            }
+            weight_has_read = weight_has_read || (is_weight[i] && reads(step, slot));
+            rename_reads(step, slot, current);
+            if (!writes_it) continue;
             const bool leaves = slot == hidden && i == last_write && has_input;
-            if (weight_has_read || leaves) {
-                SlotDecl decl = layer_.slots[slot];
-                decl.name += leaves ? ".out" : ".next";
-                if (!leaves) decl.role = SlotRole::transient;
-                current = add_slot(std::move(decl), false);
+            if (!is_weight[i] && (weight_has_read || leaves)) {
+                current = add_copy(slot, leaves ? ".out" : ".next", leaves ? role(slot) : SlotRole::transient);
                 if (leaves) gradient_out_ = current;
                 weight_has_read = false;
             }
-            if (current != slot) rename_writes(step, slot, current);
+            rename_writes(step, slot, current);
         }
     }
 }
@@ -332,15 +317,9 @@ void LayerLowering::keep_for_weights() {
             const bool in_forward = std::any_of(layer_.forward.begin(), layer_.forward.end(),
                                                 [&](const Step& other) { return writes(other, slot); });
             if (!in_forward) continue;
-            SlotDecl decl = layer_.slots[slot];
-            decl.role = SlotRole::transient;
-            decl.name += ".forward";
-            const SlotIndex own = add_slot(std::move(decl), false);
+            const SlotIndex own = add_copy(slot, ".forward", SlotRole::transient);
             written_by_input.push_back(false);
-            for (Step& other : layer_.forward) {
-                rename_reads(other, slot, own);
-                rename_writes(other, slot, own);
-            }
+            for (Step& other : layer_.forward) rename(other, slot, own);
         }
     }
 }

@@ -17,5 +17,9 @@ namespace orrery::program {
 /// Makes the step read (write) `to` in every place where it read (wrote) `from`.
 void rename_reads(models::Step& step, models::SlotIndex from, models::SlotIndex to);
 void rename_writes(models::Step& step, models::SlotIndex from, models::SlotIndex to);
+inline void rename(models::Step& step, models::SlotIndex from, models::SlotIndex to) {
+    rename_reads(step, from, to);
+    rename_writes(step, from, to);
+}
 
 }  // namespace orrery::program

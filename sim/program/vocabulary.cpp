@@ -52,13 +52,6 @@ SlotIndex hidden_gradient_of(const Layer& layer) {
     throw_bug(__FILE__, __LINE__, "hidden_gradient_of", "a layer without the gradient of its hidden state");
 }
 
-void rename(std::vector<Step>& steps, SlotIndex from, SlotIndex to) {
-    for (Step& step : steps) {
-        rename_reads(step, from, to);
-        rename_writes(step, from, to);
-    }
-}
-
 /// Divides the layer of a complete head into the final norm and the part with the vocabulary.
 class HeadParts {
   public:
@@ -89,7 +82,8 @@ class HeadParts {
             if (!is_kind(head_.forward[i], OpKind::load_targets)) forward.push_back(head_.forward[i]);
         }
         decl(normed_).role = SlotRole::hidden_out;
-        rename(norm_backward_, gradient_, hidden_gradient_of(head_));
+        const SlotIndex hidden = hidden_gradient_of(head_);
+        for (Step& step : norm_backward_) rename(step, gradient_, hidden);
         return finish(std::move(forward), std::move(norm_backward_));
     }
 
