@@ -1,10 +1,11 @@
 // Structs whose fields are listed once. visit_fields(object, visit), beside the struct, calls visit(key, field, limits)
 // for each field; by it an object is read, checked and written, and tests/unit/program describes it as a JSON schema. A
 // field is a bool, a std::int64_t or a double (with the range of its values), a string, a vector of these, an enum with
-// names, such a struct, or a list or an optional of such structs. Another type, or another kind of limits, overloads
-// read_field and field_json in its own namespace. The limits may begin with a Presence. An overload of
-// check_fields(reader, object) refuses values that contradict each other. Where the list depends on more than the
-// object, fields_of(object, context) returns it as a Group, and the context is the field's limit.
+// names, such a struct, a list or an optional of such structs, or a map of any of these by name. Another type, or
+// another kind of limits, overloads read_field and field_json in its own namespace. The limits may begin with a
+// Presence. An overload of check_fields(reader, object) refuses values that contradict each other. Where the list
+// depends on more than the object, fields_of(object, context) returns it as a Group, and the context is the field's
+// limit.
 #pragma once
 
 #include <algorithm>
@@ -131,9 +132,12 @@ inline void read_field(const JsonReader& reader, const std::string& key, std::st
 inline void read_field(const JsonReader& reader, const std::string& key, DType& dtype, const OneOf& allowed) {
     dtype = *dtype_named(reader.choice(key, allowed.names));
 }
-inline void read_field(const JsonReader& reader, const std::string& key, std::map<std::string, std::string>& field) {
+/// An object with keys of its own choice.
+template <typename T, typename... Limits>
+void read_field(const JsonReader& reader, const std::string& key, std::map<std::string, T>& field,
+                const Limits&... limits) {
     const JsonReader object = reader.object(key);
-    for (const std::string& name : object.keys()) field[name] = object.string(name);
+    for (const std::string& name : object.keys()) read_field(object, name, field[name], limits...);
 }
 
 /// Reads a field if it must or may be there.
@@ -310,11 +314,6 @@ template <typename T>
 [[nodiscard]] JsonValue field_json(const Pair<T>& field) {
     return JsonValue(std::vector<std::remove_const_t<T>>{field.first, field.second});
 }
-[[nodiscard]] inline JsonValue field_json(const std::map<std::string, std::string>& field) {
-    JsonValue json = JsonValue::object();
-    for (const auto& [key, value] : field) json.set(key, JsonValue(value));
-    return json;
-}
 
 template <typename Field>
 [[nodiscard]] JsonValue field_json(const Field& field) {
@@ -329,6 +328,13 @@ template <typename Field>
     } else {
         return JsonValue(field);
     }
+}
+
+template <typename T>
+[[nodiscard]] JsonValue field_json(const std::map<std::string, T>& field) {
+    JsonValue json = JsonValue::object();
+    for (const auto& [key, value] : field) json.set(key, field_json(value));
+    return json;
 }
 
 template <HasFields Object>

@@ -34,15 +34,15 @@ void append_action(const Program& program, const RankClass& ranks, ActionIndex i
                 const Call& other = trace.calls[body_start + earlier.position()];
                 trace.events.push_back({other.stream, 0, other.position});
             }
-            for (std::int32_t w = 0; w < action.wait_count && !started[stream]; ++w) {
-                const Wait& wait = ranks.waits[static_cast<std::size_t>(action.first_wait + w)];
-                if (wait.holds(stream)) {
-                    trace.events.push_back({wait.stream, wait.steps_back, counts(wait)});
+            if (!started[stream]) {
+                for (const Wait& wait : part(ranks.waits, action.first_wait, action.wait_count)) {
+                    if (wait.holds(stream)) trace.events.push_back({wait.stream, wait.steps_back, counts(wait)});
                 }
             }
-            for (std::int32_t w = 0; w < list[s].wait_count && !segment_started[stream]; ++w) {
-                const SegmentWait& wait = ranks.segment_waits[static_cast<std::size_t>(list[s].first_wait + w)];
-                trace.events.push_back({wait.stream, 0, before[wait.stream] + counts(action.segments, wait)});
+            if (!segment_started[stream]) {
+                for (const SegmentWait& wait : part(ranks.segment_waits, list[s].first_wait, list[s].wait_count)) {
+                    trace.events.push_back({wait.stream, 0, before[wait.stream] + counts(action.segments, wait)});
+                }
             }
             started[stream] = segment_started[stream] = true;
             call.event_count = static_cast<std::int32_t>(trace.events.size()) - call.first_event;

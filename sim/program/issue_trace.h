@@ -4,11 +4,18 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/program/program.h"
 
 namespace orrery::program {
+
+/// list[first, first + count)
+template <typename T>
+[[nodiscard]] std::span<const T> part(const std::vector<T>& list, std::int32_t first, std::int32_t count) {
+    return std::span(list).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+}
 
 /// Numbers of instructions, by stream.
 using StreamCounts = PerStream<std::int32_t>;
@@ -67,6 +74,9 @@ struct Trace {
 [[nodiscard]] Trace trace_of(const Program& program, ClassIndex rank_class);
 [[nodiscard]] inline const Instruction& instruction_of(const Program& program, const Call& call) {
     return program.bodies[call.body].instructions[call.instruction];
+}
+[[nodiscard]] inline std::span<const Event> events_of(const Trace& trace, const Call& call) {
+    return part(trace.events, call.first_event, call.event_count);
 }
 
 }  // namespace orrery::program

@@ -14,26 +14,14 @@ namespace {
 /// The stride of each axis of the dense or the expert mesh; the first axis of the order has stride 1. `ep` has extent 1
 /// in the dense mesh, `cp` in the expert mesh.
 EnumArray<MeshAxis, std::int64_t, kMeshAxes> strides(const Parallelism& p, bool expert) {
-    const auto extent = [&](MeshAxis axis) -> std::int64_t {
-        switch (axis) {
-            case MeshAxis::tp:
-                return expert ? p.etp : p.tp;
-            case MeshAxis::cp:
-                return expert ? 1 : p.cp;
-            case MeshAxis::ep:
-                return expert ? p.ep : 1;
-            case MeshAxis::dp:
-                return expert ? p.expert_dp() : p.dp;
-            case MeshAxis::pp:
-                return p.pp;
-        }
-        return 1;
-    };
-    EnumArray<MeshAxis, std::int64_t, kMeshAxes> result{};
+    using Numbers = EnumArray<MeshAxis, std::int64_t, kMeshAxes>;
+    const Numbers extents = expert ? Numbers{{{p.etp, 1, p.ep, p.expert_dp(), p.pp}}}  // tp, cp, ep, dp, pp
+                                   : Numbers{{{p.tp, p.cp, 1, p.dp, p.pp}}};
+    Numbers result{};
     std::int64_t stride = 1;
     for (const MeshAxis axis : p.order) {
         result[axis] = stride;
-        stride *= extent(axis);
+        stride *= extents[axis];
     }
     return result;
 }
@@ -163,16 +151,16 @@ std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) cons
         case GroupAxis::dp_shard:
         case GroupAxis::dp_replicate: {
             // The dp group is cut into consecutive runs of `shard` ranks; replicas have the same position in each run.
-            const std::int64_t all = cp_.extent * dp_.extent;
+            const std::vector<std::int64_t> all = box(rank, {cp_, dp_});
+            const auto count = static_cast<std::int64_t>(all.size());
             const std::int64_t shard = parallelism_.shard_ranks();
             const std::int64_t own = cp_.of(rank) + cp_.extent * dp_.of(rank);
             const bool sharded = axis == GroupAxis::dp_shard;
-            const std::int64_t first = rank - cp_.of(rank) * cp_.stride - dp_.of(rank) * dp_.stride;
             const std::int64_t begin = sharded ? own / shard * shard : own % shard;
-            const std::int64_t end = sharded ? std::min(begin + shard, all) : all;
+            const std::int64_t end = sharded ? std::min(begin + shard, count) : count;
             std::vector<std::int64_t> members;
             for (std::int64_t i = begin; i < end; i += sharded ? 1 : shard) {
-                members.push_back(first + i % cp_.extent * cp_.stride + i / cp_.extent * dp_.stride);
+                members.push_back(all[static_cast<std::size_t>(i)]);
             }
             return members;
         }

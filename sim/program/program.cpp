@@ -122,9 +122,8 @@ std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class)
         for (const Instruction& instruction : program.bodies[body].instructions) {
             if (!instruction.is_communication) continue;
             const Communication& comm = instruction.communication;
-            StreamVolume& sum = sums[{instruction.stream, comm.kind}];
-            sum.stream = instruction.stream;
-            sum.kind = comm.kind;
+            const StreamVolume none{.stream = instruction.stream, .kind = comm.kind};
+            StreamVolume& sum = sums.try_emplace({none.stream, none.kind}, none).first->second;
             sum.operations += body_calls[body];
             sum.message_bytes += body_calls[body] * comm.bytes();
             sum.wire_bytes +=

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "core/embedded.h"
-#include "core/json_reader.h"
+#include "sim/program/rate_fields.h"
 #include "sim/program/work_rates.h"
 
 namespace orrery {
@@ -59,20 +58,9 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kSchema);
     RateSpread spread;
-    spread.residual_sd = reader.number("residual_sd", NumberRange{0, 5});
-    spread.memory_sd = reader.number("memory_sd", NumberRange{0, 5});
-    const JsonReader stacks = reader.object("memory_sd_of_stack");
-    for (const std::string& name : stacks.keys()) {
-        spread.memory_sd_of_stack[name] = stacks.number(name, NumberRange{0, 5});
-    }
-    stacks.finish();
-    const JsonReader keys = reader.object("sd_of_key");
-    for (const std::string& name : keys.keys()) spread.sd_of_key[name] = keys.number(name, NumberRange{0, 5});
-    keys.finish();
-    spread.names = reader.strings("names");
-    spread.correlations = reader.numbers("correlations", NumberRange{-1, 1});
-    if (spread.correlations.size() !=
-        spread.names.size() * (spread.names.size() - (spread.names.empty() ? 0 : 1)) / 2) {
+    read_fields(reader, spread);
+    const std::size_t names = spread.names.size();
+    if (spread.correlations.size() != (names == 0 ? 0 : names * (names - 1) / 2)) {
         reader.fail("correlations", "one number for each pair of names");
     }
     reader.finish();
@@ -81,18 +69,18 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
 
 std::string to_json_text(const RateSpread& spread) {
     std::string text = "{\n  \"schema\": \"" + std::string(kSchema) +
-                       "\",\n  \"residual_sd\": " + nlohmann::json(spread.residual_sd).dump() +
-                       ",\n  \"memory_sd\": " + nlohmann::json(spread.memory_sd).dump() +
-                       ",\n  \"memory_sd_of_stack\": " + nlohmann::json(spread.memory_sd_of_stack).dump() +
-                       ",\n  \"sd_of_key\": " + nlohmann::json(spread.sd_of_key).dump() + ",\n  \"names\": [";
+                       "\",\n  \"residual_sd\": " + field_json(spread.residual_sd).text() +
+                       ",\n  \"memory_sd\": " + field_json(spread.memory_sd).text() +
+                       ",\n  \"memory_sd_of_stack\": " + field_json(spread.memory_sd_of_stack).text() +
+                       ",\n  \"sd_of_key\": " + field_json(spread.sd_of_key).text() + ",\n  \"names\": [";
     for (std::size_t i = 0; i < spread.names.size(); ++i) {
-        text += (i == 0 ? "\n    " : ",\n    ") + nlohmann::json(spread.names[i]).dump();
+        text += (i == 0 ? "\n    " : ",\n    ") + field_json(spread.names[i]).text();
     }
     text += "\n  ],\n  \"correlations\": [";
     for (std::size_t i = 1, place = 0; i < spread.names.size(); ++i) {
         text += i == 1 ? "\n    " : ",\n    ";
         for (std::size_t j = 0; j < i; ++j, ++place) {
-            text += (j == 0 ? "" : ",") + nlohmann::json(std::round(spread.correlations[place] * 1e3) / 1e3).dump();
+            text += (j == 0 ? "" : ",") + field_json(std::round(spread.correlations[place] * 1e3) / 1e3).text();
         }
     }
     return text + "\n  ]\n}\n";

@@ -80,33 +80,36 @@ constexpr bool rows_are_in_order() {
 }
 static_assert(rows_are_in_order());
 
-/// The full names that a key's rate may have, in order of precedence.
-std::vector<std::string> names_of(const RateRow& row, const models::Implementation& implementation,
-                                  const topologies::ClusterSpec& cluster) {
-    const std::string key = "/" + std::string(row.name);
-    const std::string architecture = "sm_" + std::to_string(cluster.device.compute_capability);
+/// The row of the key in which the name ends; nullptr if there is none.
+const RateRow* find_row(const std::string& name) {
+    const auto row = std::ranges::find(kRows, name.substr(name.rfind('/') + 1), &RateRow::name);
+    return row != kRows.end() ? &*row : nullptr;
+}
+
+/// What a key's rate may belong to, in order of precedence: a rate's full name without its key.
+std::vector<std::string> owners_of(const RateRow& row, const models::Implementation& implementation,
+                                   const topologies::ClusterSpec& cluster) {
+    const std::int64_t capability = cluster.device.compute_capability;
+    const std::string architecture = capability == 0 ? cluster.device.name : "sm_" + std::to_string(capability);
     switch (row.owner) {
         case RateOwner::implementation: {
-            std::vector<std::string> names{"implementation/" + implementation.name + key};
-            if (!row.inherited) return names;
+            std::vector<std::string> owners{"implementation/" + implementation.name};
+            if (!row.inherited) return owners;
             for (const std::string& base : models::bases_of(implementation.name)) {
-                names.push_back("implementation/" + base + key);
+                owners.push_back("implementation/" + base);
             }
-            return names;
+            return owners;
         }
         case RateOwner::device:
-            if (cluster.device.compute_capability == 0) return {"device/" + cluster.device.name + key};
-            return {"device/" + cluster.device.name + key, "device/" + architecture + key};
+            return {"device/" + cluster.device.name, "device/" + architecture};
         case RateOwner::attention: {
             const std::string kernel = "attention/" + implementation.kernels.attention_kernel;
-            if (row.key != RateKey::attention_on_device) return {kernel + key};
-            if (cluster.device.compute_capability == 0) return {kernel + "/" + cluster.device.name + key};
-            return {kernel + "/" + architecture + key};
+            return {row.key == RateKey::attention_on_device ? kernel + "/" + architecture : kernel};
         }
         case RateOwner::fabric:
-            return {"fabric/" + cluster.nic.name + key, "fabric/" + topologies::name_of(cluster.nic.kind) + key};
+            return {"fabric/" + cluster.nic.name, "fabric/" + topologies::name_of(cluster.nic.kind)};
         case RateOwner::general:
-            return {"general" + key};
+            return {"general"};
     }
     return {};
 }
@@ -141,27 +144,22 @@ const RateRow& row_of(RateKey key) {
 }
 
 const RateRow& row_of_name(const std::string& name) {
-    const std::string key = name.substr(name.rfind('/') + 1);
-    const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const RateRow& one) { return one.name == key; });
-    ORRERY_CHECK(row != kRows.end(), "no rate has the name '" + name + "'");
+    const RateRow* const row = find_row(name);
+    ORRERY_CHECK(row != nullptr, "no rate has the name '" + name + "'");
     return *row;
 }
 
 const Rate* RateCatalogue::find(std::string_view name) const {
-    const auto place =
-        std::lower_bound(entries.begin(), entries.end(), name,
-                         [](const Entry& entry, std::string_view wanted) { return entry.name < wanted; });
+    const auto place = std::ranges::lower_bound(entries, name, {}, &Entry::name);
     return place != entries.end() && place->name == name ? &place->rate : nullptr;
 }
 
 void RateCatalogue::set(const std::string& name, const Rate& rate) {
-    const auto place =
-        std::lower_bound(entries.begin(), entries.end(), name,
-                         [](const Entry& entry, const std::string& wanted) { return entry.name < wanted; });
-    if (place != entries.end() && place->name == name) {
-        place->rate = rate;
-    } else {
+    const auto place = std::ranges::lower_bound(entries, name, {}, &Entry::name);
+    if (place == entries.end() || place->name != name) {
         entries.insert(place, {name, rate});
+    } else {
+        place->rate = rate;
     }
 }
 
@@ -171,10 +169,7 @@ RateCatalogue rates_from_json_text(const std::string& text, const std::string& f
     RateCatalogue catalogue;
     const JsonReader rates = reader.object("rates");
     for (const std::string& name : rates.keys()) {
-        const std::string key = name.substr(name.rfind('/') + 1);
-        const bool is_known =
-            std::any_of(kRows.begin(), kRows.end(), [&](const RateRow& row) { return row.name == key; });
-        if (!is_known) rates.fail(name, "a name that ends in the key of a rate");
+        if (find_row(name) == nullptr) rates.fail(name, "a name that ends in the key of a rate");
         Rate rate;
         read_field(rates, name, rate);
         catalogue.set(name, rate);
@@ -186,24 +181,13 @@ RateCatalogue rates_from_json_text(const std::string& text, const std::string& f
 
 Rates rates_from_json(const JsonReader& reader) {
     Rates rates;
-    for (const RateRow& row : kRows) {
-        const std::string key(row.name);
-        if (!reader.has(key)) continue;
-        Rates::Resolved resolved;
-        read_field(reader, key, resolved);
-        rates.set(row.key, std::move(resolved));
-    }
+    read_fields(reader, rates);
     reader.finish();
     return rates;
 }
 
 std::string to_json_text(const Rates& rates) {
-    JsonValue json = JsonValue::object();
-    for (const RateRow& row : kRows) {
-        const Rates::Resolved& resolved = rates.of(row.key);
-        if (!resolved.name.empty()) json.set(std::string(row.name), field_json(resolved));
-    }
-    return json.text();
+    return field_json(rates).text();
 }
 
 RateCatalogue read_rates(const std::string& path) {
@@ -243,9 +227,10 @@ Rates resolve_rates(const models::Implementation& implementation, const topologi
     Rates rates;
     if (cluster.device.host_runs_compute) return rates;
     for (const RateRow& row : kRows) {
-        const std::vector<std::string> names = names_of(row, implementation, cluster);
-        const auto found = std::find_if(names.begin(), names.end(),
-                                        [&](const std::string& name) { return catalogue.find(name) != nullptr; });
+        std::vector<std::string> names = owners_of(row, implementation, cluster);
+        for (std::string& name : names) name.append("/").append(row.name);
+        const auto found =
+            std::ranges::find_if(names, [&](const std::string& name) { return catalogue.find(name) != nullptr; });
         if (found == names.end()) {
             // A device without a rate of its own shares that of its architecture.
             const std::string& name = row.owner == RateOwner::device ? names.back() : names.front();

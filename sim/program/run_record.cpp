@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -10,8 +12,7 @@ namespace {
 std::string layer_label(const Program& program, std::int32_t layer) {
     if (layer < 0) return "embedding";
     if (layer >= program.plan->model.layers) return "head";
-    std::string label = "layers.";
-    return label.append(std::to_string(layer));
+    return fmt::format("layers.{}", layer);
 }
 
 template <typename I, typename T>
@@ -41,37 +42,33 @@ std::string key_of(const Program& program, ClassIndex rank_class, const Span& sp
     const Action& action = program.classes[rank_class].actions[span.action];
     const Segment& segment = program.classes[rank_class].segment_lists[action.segments][span.segment];
     const Body& body = program.bodies[segment.body];
-    std::string where = "c";
-    where.append(std::to_string(action.chunk.value())).append("/mb").append(std::to_string(action.micro_batch));
+    const std::string where = fmt::format("c{}/mb{}", action.chunk.value(), action.micro_batch);
     std::string key;
     switch (body.phase) {
         case Phase::forward:
         case Phase::backward:
         case Phase::backward_input:
         case Phase::backward_weight:
-            key = layer_label(program, segment.layer);
-            key.append("/").append(name_of(body.phase)).append("/").append(where);
-            return key.append("/").append(instruction.name);
+            return fmt::format("{}/{}/{}/{}", layer_label(program, segment.layer), name_of(body.phase), where,
+                               instruction.name);
         case Phase::gather:
         case Phase::reduce:
         case Phase::offload:
         case Phase::prepare:
         case Phase::exchange:  // the action's kind tells those of forward and backward apart
-            key = layer_label(program, segment.layer);
-            key.append("/").append(name_of(body.phase)).append("/").append(name_of(action.kind)).append("/");
-            return key.append(where).append("/").append(instruction.name);
-        case Phase::transfer:
-            key.append("transfer/").append(where).append("/").append(name_of(action.kind));
-            break;
+            return fmt::format("{}/{}/{}/{}/{}", layer_label(program, segment.layer), name_of(body.phase),
+                               name_of(action.kind), where, instruction.name);
         case Phase::gradient_sync:
-            return key.append("step/gradient_sync/").append(instruction.name);
+            return "step/gradient_sync/" + instruction.name;
+        case Phase::transfer:
+            key = fmt::format("transfer/{}/{}", where, name_of(action.kind));
+            break;
         case Phase::optimizer:
-            key.append(updates(body) ? "step/optimizer" : "step/gradient_norm");
+            key = updates(body) ? "step/optimizer" : "step/gradient_norm";
             break;
     }
     // The only instruction of a body needs no name of its own.
-    if (body.instructions.size() > 1) key.append("/").append(instruction.name);
-    return key;
+    return body.instructions.size() > 1 ? key + "/" + instruction.name : key;
 }
 
 double percentile(std::vector<double> values, double share) {

@@ -1,4 +1,5 @@
 #include "core/error.h"
+#include "sim/program/issue_trace.h"
 #include "sim/program/run_record_fields.h"
 
 namespace orrery::program {
@@ -9,15 +10,9 @@ constexpr const char* kSchema = "orrery.run_record/1";
 /// Every instruction of a class by its key.
 std::map<std::string, Span> spans_by_key(const Program& program, ClassIndex rank_class) {
     std::map<std::string, Span> result;
-    const RankClass& ranks = program.classes[rank_class];
-    for (const ActionIndex a : ranks.actions.indices()) {
-        const SegmentList& segments = ranks.segment_lists[ranks.actions[a].segments];
-        for (const SegmentIndex s : segments.indices()) {
-            for (const InstructionIndex i : program.bodies[segments[s].body].instructions.indices()) {
-                const Span span{.action = a, .segment = s, .instruction = i};
-                result.emplace(key_of(program, rank_class, span), span);
-            }
-        }
+    for (const Call& call : trace_of(program, rank_class).calls) {
+        const Span span{.action = call.action, .segment = call.segment, .instruction = call.instruction};
+        result.emplace(key_of(program, rank_class, span), span);
     }
     return result;
 }

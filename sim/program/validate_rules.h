@@ -79,11 +79,6 @@ class ClassRule {
     std::string_view rule_;
 };
 
-/// list[first, first + count)
-template <typename T>
-[[nodiscard]] std::span<const T> part(const std::vector<T>& list, std::int32_t first, std::int32_t count) {
-    return std::span(list).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
-}
 [[nodiscard]] inline std::span<const models::Operator> operators_of(const Body& body, const Instruction& instruction) {
     return part(body.operators, instruction.first_operator.value(), instruction.operator_count);
 }
@@ -97,9 +92,6 @@ using Traces = IndexedVector<ClassIndex, Trace>;
 /// The call of that number in the trace, as in Trace::calls_on.
 [[nodiscard]] inline const Call& call_of(const Trace& trace, std::int32_t index) {
     return trace.calls[static_cast<std::size_t>(index)];
-}
-[[nodiscard]] inline std::span<const Event> events_of(const Trace& trace, const Call& call) {
-    return part(trace.events, call.first_event, call.event_count);
 }
 [[nodiscard]] inline Site site_of(const Trace& trace, const Call& call) {
     return {trace.rank_class, call.action, call.segment, call.instruction};

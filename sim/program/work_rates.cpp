@@ -34,38 +34,25 @@ RateKey key_of(GroupAxis axis) {
 }
 
 void add_computation(const WorkCell& cell, RateUses& uses) {
+    const auto add_if = [&uses](bool applies, RateKey key) {
+        if (applies) uses.add(key);
+    };
+    const bool is_expert = cell.work == WorkClass::expert_product;
+    const bool is_product = is_expert || cell.work == WorkClass::product;
+    const bool is_fused = cell.work == WorkClass::attention, is_unfused = cell.work == WorkClass::attention_product;
     uses.add(RateKey::computation);
-    if (cell.work == WorkClass::product || cell.work == WorkClass::expert_product) {
-        uses.add(RateKey::products);
-        if (size_of(cell.math) == 1) uses.add(RateKey::fp8);
-        if (cell.work == WorkClass::expert_product) uses.add(RateKey::expert_products);
-    }
-    if (cell.work == WorkClass::attention) {
-        uses.add(RateKey::attention);
-        uses.add(RateKey::attention_on_device);
-        if (cell.narrow_heads) uses.add(RateKey::narrow_heads);
-        if (cell.pass == WorkPass::backward) uses.add(RateKey::attention_backward);
-    }
-    if (cell.work == WorkClass::attention_product) {
-        uses.add(RateKey::attention_product);
-        if (cell.odd_heads) uses.add(RateKey::odd_heads);
-    }
-    if (cell.at_end) {
-        uses.add(RateKey::head);
-    } else if (is_elementwise(cell.work)) {
-        uses.add(RateKey::elementwise);
-    }
-    if (cell.pass == WorkPass::recomputation) uses.add(RateKey::recomputation);
-}
-
-/// How often the number of tensor-parallel ranks doubles from `beyond` to `tp`; 0 if tp is not larger.
-double doublings(std::int64_t tp, std::int64_t beyond) {
-    if (tp <= beyond) return 0;
-    return std::log2(static_cast<double>(tp) / static_cast<double>(beyond));
-}
-
-bool is_pipelined_over_nodes(const Parallelism& p, std::int64_t devices_per_node) {
-    return p.pp > 1 && p.world_size() > devices_per_node;
+    add_if(is_product, RateKey::products);
+    add_if(is_product && size_of(cell.math) == 1, RateKey::fp8);
+    add_if(is_expert, RateKey::expert_products);
+    add_if(is_fused, RateKey::attention);
+    add_if(is_fused, RateKey::attention_on_device);
+    add_if(is_fused && cell.narrow_heads, RateKey::narrow_heads);
+    add_if(is_fused && cell.pass == WorkPass::backward, RateKey::attention_backward);
+    add_if(is_unfused, RateKey::attention_product);
+    add_if(is_unfused && cell.odd_heads, RateKey::odd_heads);
+    add_if(cell.at_end, RateKey::head);
+    add_if(!cell.at_end && is_elementwise(cell.work), RateKey::elementwise);
+    add_if(cell.pass == WorkPass::recomputation, RateKey::recomputation);
 }
 
 }  // namespace
@@ -108,9 +95,10 @@ RateUses rates_of(const WorkCell& cell) {
 RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int64_t devices_per_node) {
     if (cell.work != WorkClass::tp_layer) return rates_of(cell);
     RateUses uses;
-    if (is_pipelined_over_nodes(parallelism, devices_per_node)) {
+    if (parallelism.pp > 1 && parallelism.world_size() > devices_per_node) {
+        const double doublings = std::log2(static_cast<double>(parallelism.tp) / 2);  // from tp 2
         uses.add(RateKey::tp_layer_pipelined_ms);
-        uses.add(RateKey::tp_layer_pipelined_growth, doublings(parallelism.tp, 2));
+        uses.add(RateKey::tp_layer_pipelined_growth, std::max(0.0, doublings));
     } else {
         uses.add(RateKey::tp_layer_ms);
     }
