@@ -106,14 +106,8 @@ struct OneOf {
     return quoted_list(allowed.names);
 }
 
-template <typename Field, typename... Limits>
-void read_field(const JsonReader& reader, const std::string& key, Field& field, const Limits&... limits);
-template <HasFields Object>
-void read_field(const JsonReader& reader, const std::string& key, std::vector<Object>& list);
-template <HasFields Object>
-void read_field(const JsonReader& reader, const std::string& key, std::optional<Object>& field);
-template <typename T, typename... Limits>
-void read_field(const JsonReader& reader, const std::string& key, const Derived<T>& field, const Limits&... limits);
+// The overloads of read_field find each other, those of other namespaces included, by the namespace of JsonReader or of
+// the field.
 template <typename T, typename Range>
 void read_field(const JsonReader& reader, const std::string& key, const Pair<T>& field, const Range& range) {
     std::vector<T> numbers;
@@ -300,12 +294,6 @@ void read_field(const JsonReader& reader, const std::string& key, std::vector<Ob
     }
 }
 
-template <HasFields Object>
-void write_fields(JsonValue& json, const Object& object);
-template <HasFields Object>
-[[nodiscard]] JsonValue field_json(const std::vector<Object>& list);
-template <HasFields Object>
-[[nodiscard]] JsonValue field_json(const std::optional<Object>& field);
 template <typename T>
 [[nodiscard]] JsonValue field_json(const Derived<T>& field) {
     return JsonValue(field.value);
@@ -338,7 +326,7 @@ template <typename T>
 }
 
 template <HasFields Object>
-JsonValue field_json(const std::vector<Object>& list) {
+[[nodiscard]] JsonValue field_json(const std::vector<Object>& list) {
     std::vector<JsonValue> items;
     items.reserve(list.size());
     for (const Object& one : list) items.push_back(field_json(one));
@@ -346,7 +334,7 @@ JsonValue field_json(const std::vector<Object>& list) {
 }
 
 template <HasFields Object>
-JsonValue field_json(const std::optional<Object>& field) {
+[[nodiscard]] JsonValue field_json(const std::optional<Object>& field) {
     return field ? field_json(*field) : JsonValue();
 }
 

@@ -227,8 +227,7 @@ void Interpreter::poison_first_parameter() {
 
 Dependencies Interpreter::dependencies_of(const Cursor& at, const program::Call& call) const {
     Dependencies after{};
-    for (std::int32_t e = call.first_event; e < call.first_event + call.event_count; ++e) {
-        const program::Event& event = trace_.events[static_cast<std::size_t>(e)];
+    for (const program::Event& event : program::events_of(trace_, call)) {
         const std::int64_t steps_before = at.step - event.steps_back;
         if (steps_before < 0) continue;
         std::int64_t& sequence = after[event.stream];

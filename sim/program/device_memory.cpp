@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 
 #include "core/units.h"
@@ -28,9 +29,7 @@ std::int64_t communicator_bytes_on(const Program& program, GroupAxis axis, std::
     const std::vector<std::int64_t> members = program.group_of(axis, rank);
     std::set<std::int64_t> nodes;
     for (const std::int64_t member : members) nodes.insert(member / program.plan->cluster.devices_per_node);
-    return communicator_bytes({.ranks = static_cast<std::int64_t>(members.size()),
-                               .nodes = static_cast<std::int64_t>(nodes.size()),
-                               .is_pair = is_pair(axis)},
+    return communicator_bytes({.ranks = std::ssize(members), .nodes = std::ssize(nodes), .is_pair = is_pair(axis)},
                               program.plan->cluster.device);
 }
 

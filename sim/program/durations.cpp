@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <tuple>
 
 #include "core/error.h"
 #include "core/units.h"
@@ -42,7 +41,6 @@ std::vector<const RankRecord*> records_of_ranks(const Program& program, const Ru
 std::vector<std::int64_t> durations_in_order(const RankRecord& record, const IssueOrder& order, double factor) {
     const std::vector<Span> spans = spans_in_order(record, order);
     std::vector<std::int64_t> durations;
-    durations.reserve(spans.size());
     for (const Span& span : spans) durations.push_back(span.end_ps - span.begin_ps);
     for (std::size_t i = 0; i < record.spreads.size(); ++i) {
         durations[static_cast<std::size_t>(order.index_of(record.spans[i]))] = record.spreads[i].median_ps;
@@ -66,23 +64,27 @@ Communicator communicator_of(const Program& program, const Instruction& instruct
     return {communication.axis, *std::min_element(members.begin(), members.end())};
 }
 
-/// The longest duration of each operation, by communicator and issue order.
-using Longest = std::map<Communicator, std::vector<std::int64_t>>;
+using Orders = IndexedVector<ClassIndex, IssueOrder>;
 
-/// Calls visit(longest, own) for each communication of the rank; visit may change both. All members issue the
-/// operations of a communicator in the same order, so that the k-th operation of each member is the same one.
-template <typename Visit>
-void for_each_communication(const Program& program, const IssueOrder& order, std::int64_t rank, Longest& longest,
-                            std::vector<std::int64_t>& durations, const Visit& visit) {
-    std::map<Communicator, std::size_t> passed;
-    for (std::int64_t i = 0; i < order.size(); ++i) {
-        const Instruction& instruction = order.instruction(i);
-        if (!instruction.is_communication) continue;
-        const Communicator communicator = communicator_of(program, instruction, rank);
-        const std::size_t place = passed[communicator]++;
-        std::vector<std::int64_t>& operations = longest[communicator];
-        if (place == operations.size()) operations.push_back(0);
-        visit(operations[place], durations[static_cast<std::size_t>(i)]);
+/// Gives each member of a communication the longest duration of all members. They issue the operations of a
+/// communicator in the same order, so that the k-th operation of each member is the same one.
+void share_longest(const Program& program, const Orders& orders, Durations& durations) {
+    std::map<Communicator, std::vector<std::int64_t>> longest;  // of each operation, in issue order
+    for (const bool found : {false, true}) {
+        for (std::int64_t rank = 0; rank < program.world_size(); ++rank) {
+            const IssueOrder& order = orders[program.class_of(rank)];
+            std::map<Communicator, std::size_t> passed;
+            std::int64_t index = 0;
+            for (std::int64_t& own : durations.by_rank[static_cast<std::size_t>(rank)]) {
+                const Instruction& instruction = order.instruction(index++);
+                if (!instruction.is_communication) continue;
+                const Communicator communicator = communicator_of(program, instruction, rank);
+                const std::size_t place = passed[communicator]++;
+                std::vector<std::int64_t>& operations = longest[communicator];
+                if (place == operations.size()) operations.push_back(0);
+                (found ? own : operations[place]) = std::max(own, operations[place]);
+            }
+        }
     }
 }
 
@@ -103,29 +105,19 @@ void refuse_long_sums(const Durations& durations, const std::string& file) {
 Durations durations_of(const Program& program, const RunRecord& record, const std::string& file, double factor) {
     ORRERY_CHECK(factor > 0, "the factor of durations must be positive");
     const std::vector<const RankRecord*> records = records_of_ranks(program, record, file);
-    IndexedVector<ClassIndex, IssueOrder> orders;
+    Orders orders;
     for (const ClassIndex c : program.classes.indices()) orders.emplace_back(program, c);
-    const auto order_of = [&](std::size_t rank) -> const IssueOrder& {
-        return orders[program.class_of(static_cast<std::int64_t>(rank))];
-    };
     Durations durations;
-    for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    for (const RankRecord* const one : records) {
+        const ClassIndex rank_class = program.class_of(std::ssize(durations.by_rank));
         try {
-            durations.by_rank.push_back(durations_in_order(*records[rank], order_of(rank), factor));
+            durations.by_rank.push_back(durations_in_order(*one, orders[rank_class], factor));
         } catch (const InputError& error) {
             throw InputError(file + ": " + error.what());
         }
     }
     refuse_long_sums(durations, file);
-    Longest longest;
-    const auto visit_all = [&](const auto& visit) {
-        for (std::size_t rank = 0; rank < records.size(); ++rank) {
-            for_each_communication(program, order_of(rank), static_cast<std::int64_t>(rank), longest,
-                                   durations.by_rank[rank], visit);
-        }
-    };
-    visit_all([](std::int64_t& most, std::int64_t own) { most = std::max(most, own); });
-    visit_all([](std::int64_t most, std::int64_t& own) { own = most; });
+    share_longest(program, orders, durations);
     return durations;
 }
 

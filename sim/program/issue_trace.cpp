@@ -55,17 +55,14 @@ void append_action(const Program& program, const RankClass& ranks, ActionIndex i
 }  // namespace
 
 WaitCounts::WaitCounts(const Program& program, const RankClass& ranks) {
-    after_segment_.reserve(ranks.segment_lists.size());
     for (const auto& list : ranks.segment_lists) {
         StreamCounts counts{};
         auto& of_list = after_segment_.emplace_back();
-        of_list.reserve(list.size());
         for (const Segment& segment : list) {
             of_list.push_back(counts += program.bodies.at(segment.body).stream_counts);
         }
     }
     StreamCounts counts{};
-    after_action_.reserve(ranks.actions.size());
     for (const Action& action : ranks.actions) after_action_.push_back(counts += total(action.segments));
 }
 

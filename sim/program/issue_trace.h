@@ -2,7 +2,6 @@
 // class as a list of instructions in the order in which the host issues them, each with the events that it waits for.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>

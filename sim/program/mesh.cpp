@@ -1,6 +1,6 @@
 #include "sim/program/mesh.h"
 
-#include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -152,15 +152,13 @@ std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) cons
         case GroupAxis::dp_replicate: {
             // The dp group is cut into consecutive runs of `shard` ranks; replicas have the same position in each run.
             const std::vector<std::int64_t> all = box(rank, {cp_, dp_});
-            const auto count = static_cast<std::int64_t>(all.size());
             const std::int64_t shard = parallelism_.shard_ranks();
             const std::int64_t own = cp_.of(rank) + cp_.extent * dp_.of(rank);
             const bool sharded = axis == GroupAxis::dp_shard;
-            const std::int64_t begin = sharded ? own / shard * shard : own % shard;
-            const std::int64_t end = sharded ? std::min(begin + shard, count) : count;
             std::vector<std::int64_t> members;
-            for (std::int64_t i = begin; i < end; i += sharded ? 1 : shard) {
-                members.push_back(all[static_cast<std::size_t>(i)]);
+            for (std::int64_t i = 0; i < std::ssize(all); ++i) {
+                const bool together = sharded ? i / shard == own / shard : i % shard == own % shard;
+                if (together) members.push_back(all[static_cast<std::size_t>(i)]);
             }
             return members;
         }

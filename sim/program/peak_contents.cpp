@@ -13,16 +13,10 @@ namespace {
 
 /// One name for hidden states and their gradients: a layer's output is the next layer's input.
 std::string name_of(const Slot& slot) {
-    switch (slot.space) {
-        case Space::hidden_in:
-        case Space::hidden_out:
-            return "hidden";
-        case Space::hidden_gradient:
-        case Space::hidden_gradient_out:
-            return "hidden_gradient";
-        default:
-            return slot.decl.name;
-    }
+    using enum Space;
+    if (slot.space == hidden_in || slot.space == hidden_out) return "hidden";
+    const bool is_gradient = slot.space == hidden_gradient || slot.space == hidden_gradient_out;
+    return is_gradient ? "hidden_gradient" : slot.decl.name;
 }
 
 struct Amount {

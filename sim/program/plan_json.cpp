@@ -16,84 +16,65 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "orrery.plan/1";
 
-/// Reads an object in which a key may be absent: then the value is what it was, and its origin is noted.
-class DefaultingReader {
-  public:
-    DefaultingReader(JsonReader reader, std::map<std::string, std::string>& origins)
-        : reader_(std::move(reader)), origins_(origins) {}
+using Origins = std::map<std::string, std::string>;
 
-    /// Whether the key is there; when it is not, its origin is noted as `origin`.
-    [[nodiscard]] bool present(const std::string& key, const std::string& origin = "default") const {
-        if (reader_.has(key)) return true;
-        origins_.emplace(reader_.pointer() + "/" + key, origin);
-        return false;
-    }
-    /// Every field of an object, and no other key; a precision is read by its own rules.
-    template <HasFields Object>
-    void read_fields(Object& object, const models::Implementation& implementation = {}) const {
-        visit_fields(object, [&](const char* key, auto& field, const auto&... limits) {
-            using Field = std::remove_reference_t<decltype(field)>;
-            if (!presence_of(limits...).required && !present(key)) return;
-            if constexpr (std::is_same_v<Field, Precision>) {
-                field = read_precision(key, implementation);
-            } else if constexpr (HasFields<Field>) {
-                this->object(key).read_fields(field);
-            } else {
-                read_listed(reader_, key, field, limits...);
+/// Every field of an object, and no other key. A field whose key is absent keeps its value, and its origin is noted.
+template <HasFields Object>
+void read_object(const JsonReader& reader, Object& object, Origins& origins,
+                 const models::Implementation& implementation) {
+    visit_fields(object, [&](const char* key, auto& field, const auto&... limits) {
+        using Field = std::remove_reference_t<decltype(field)>;
+        if (!presence_of(limits...).required && !reader.has(key)) {
+            origins.emplace(reader.pointer() + "/" + key, "default");
+        } else if constexpr (std::is_same_v<Field, Precision>) {
+            if (reader.kind(key) == JsonKind::string) {
+                field = precision_named(reader.choice(key, precision_names()), implementation);
+                return;
             }
-        });
-        reader_.finish();
-    }
-    [[nodiscard]] DefaultingReader object(const std::string& key) const { return {reader_.object(key), origins_}; }
-    [[nodiscard]] const JsonReader& json() const { return reader_; }
-
-  private:
-    [[nodiscard]] Precision read_precision(const std::string& key, const models::Implementation& implementation) const {
-        if (reader_.kind(key) == JsonKind::string) {
-            return precision_named(reader_.choice(key, precision_names()), implementation);
+            const JsonReader parts = reader.object(key);
+            field = {};
+            read_object(parts, field, origins, implementation);
+            if (!parts.has("reduction")) field.reduction = field.gradient;
+            if (!parts.has("compute")) field.compute = field.activation;
+        } else if constexpr (HasFields<Field>) {
+            read_object(reader.object(key), field, origins, implementation);
+        } else {
+            read_listed(reader, key, field, limits...);
         }
-        const DefaultingReader parts = object(key);
-        Precision result;
-        parts.read_fields(result);
-        if (!parts.json().has("reduction")) result.reduction = result.gradient;
-        if (!parts.json().has("compute")) result.compute = result.activation;
-        return result;
-    }
+    });
+    reader.finish();
+}
 
-    JsonReader reader_;
-    std::map<std::string, std::string>& origins_;
-};
-
-Parallelism read_parallelism(const DefaultingReader& reader, const models::ModelSpec& model) {
+Parallelism read_parallelism(const JsonReader& json, Plan& plan) {
     Parallelism result;
-    reader.read_fields(result);
-    const JsonReader& json = reader.json();
+    read_object(json, result, plan.origins, plan.implementation);
     if (!json.has("chunks")) result.chunks = row_of(result.schedule).fewest_chunks();
     // Shards have no room for whole gradients: without a word they are reduced as they come.
     if (!json.has("reduces_every_micro_batch")) result.reduces_every_micro_batch = result.shards_gradients();
-    if (!json.has("etp") && model.has_experts()) result.etp = result.tp;  // as in Megatron-Core
-    if (!json.has("stage_layers") && result.virtual_stages() <= model.layers) {
-        result.stage_layers = even_stages(model.layers, result.virtual_stages());
+    if (!json.has("etp") && plan.model.has_experts()) result.etp = result.tp;  // as in Megatron-Core
+    if (!json.has("stage_layers") && result.virtual_stages() <= plan.model.layers) {
+        result.stage_layers = even_stages(plan.model.layers, result.virtual_stages());
     }
     return result;
 }
 
-Training read_training(const DefaultingReader& reader, const models::Implementation& implementation, std::int64_t ep) {
-    const JsonReader& json = reader.json();
+Training read_training(const JsonReader& json, Plan& plan) {
     Training result;
-    result.dropout = implementation.default_dropout;
-    (void)reader.present("dropout", "implementation " + implementation.name);
-    reader.read_fields(result, implementation);
+    result.dropout = plan.implementation.default_dropout;
+    if (!json.has("dropout")) {
+        plan.origins.emplace(json.pointer() + "/dropout", "implementation " + plan.implementation.name);
+    }
+    read_object(json, result, plan.origins, plan.implementation);
     if (json.has("expert_load")) {
         const JsonReader load = json.object("expert_load");
         const bool derives = load.has("shares") && !load.has("imbalance");
-        if (derives) result.expert_load.imbalance = result.expert_load.imbalance_over(ep);
+        if (derives) result.expert_load.imbalance = result.expert_load.imbalance_over(plan.parallelism.ep);
     }
     return result;
 }
 
-std::map<std::string, std::string> read_origins(const JsonReader& reader) {
-    std::map<std::string, std::string> result;
+Origins read_origins(const JsonReader& reader) {
+    Origins result;
     for (const std::string& pointer : reader.keys()) {
         if (!pointer.starts_with('/')) reader.fail(pointer, "keys that are JSON pointers, such as \"/parallelism/tp\"");
         result[pointer] = reader.string(pointer);
@@ -102,11 +83,10 @@ std::map<std::string, std::string> read_origins(const JsonReader& reader) {
 }
 
 /// The name under `key` when it is a string, noting it as the origin; "" when it is an object.
-std::string name_under(const JsonReader& reader, const std::string& key, std::map<std::string, std::string>& origins) {
+std::string name_under(const JsonReader& reader, const std::string& key, Origins& origins) {
     const JsonKind kind = reader.kind(key);
     if (kind == JsonKind::object) return "";
-    if (kind != JsonKind::string) reader.fail(key, "a name, a path, or an object");
-    std::string name = reader.string(key);
+    std::string name = kind == JsonKind::string ? reader.string(key) : "";
     if (name.empty()) reader.fail(key, "a name, a path, or an object");
     origins.emplace("/" + key, "name: " + name);
     return name;
@@ -166,9 +146,8 @@ Plan plan_from_json_text(const std::string& text, const std::string& file) {
     plan.implementation = implementation.empty() ? models::implementation_from_json(reader.object("implementation"))
                                                  : models::load_implementation(implementation);
 
-    plan.parallelism = read_parallelism(DefaultingReader(reader.object("parallelism"), plan.origins), plan.model);
-    plan.training = read_training(DefaultingReader(reader.object("training"), plan.origins), plan.implementation,
-                                  plan.parallelism.ep);
+    plan.parallelism = read_parallelism(reader.object("parallelism"), plan);
+    plan.training = read_training(reader.object("training"), plan);
 
     // Last, because a cluster that is named is sized for the world.
     check_rank_count(plan.parallelism, file);

@@ -74,27 +74,13 @@ namespace {
 /// The bytes that one rank of a ring of n sends. If n does not divide the message, the ranks send different amounts;
 /// the result is their average, rounded to the nearest byte.
 std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t n) {
-    std::int64_t rounds = 0;
-    switch (kind) {
-        case CommKind::all_reduce:
-            rounds = 2 * (n - 1);
-            break;
-        case CommKind::all_gather:
-        case CommKind::reduce_scatter:
-        case CommKind::all_to_all:
-        case CommKind::broadcast:  // along a chain, where all ranks but the last forward the message
-        case CommKind::reduce:
-            rounds = n - 1;
-            break;
-        case CommKind::scatter:  // only the root sends, (n - 1) / n of the message
-        case CommKind::gather:   // all ranks but the root send, 1 / n of the message each
-            return (n - 1) * (message_bytes / n) / n;
-        case CommKind::exchange:
-        case CommKind::send:
-            return message_bytes;
-        case CommKind::recv:
-            return 0;
-    }
+    using enum CommKind;
+    if (kind == exchange || kind == send) return message_bytes;
+    if (kind == recv) return 0;
+    // Scatter: only the root sends, (n - 1) / n of the message. Gather: all others send, 1 / n of it each.
+    if (kind == scatter || kind == gather) return (n - 1) * (message_bytes / n) / n;
+    // A broadcast or reduction to one rank goes along a chain, where all ranks but one send the message.
+    const std::int64_t rounds = (kind == all_reduce ? 2 : 1) * (n - 1);
     // rounds * S / n, computed without rounds * S, which may overflow.
     const std::int64_t whole = message_bytes / n;
     const std::int64_t rest = message_bytes % n;
@@ -131,7 +117,6 @@ std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class)
         }
     }
     std::vector<StreamVolume> result;
-    result.reserve(sums.size());
     for (const auto& [key, sum] : sums) result.push_back(sum);
     return result;
 }

@@ -1,6 +1,8 @@
 // Compares the derivative of a step time by a rate with finite differences.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace orrery::program {
@@ -17,9 +19,14 @@ struct RateDifference {
     double below = 0;  // the same with a lower rate
     /// Whether the two differences deviate by more than kSlopeTolerance. Then the step time has no derivative, for
     /// example because another stream becomes the one that is waited for.
-    [[nodiscard]] bool has_corner() const;
+    [[nodiscard]] bool has_corner() const {
+        return std::abs(above - below) > kSlopeTolerance * std::max(std::abs(above), std::abs(below));
+    }
     /// Whether the slope is within kSlopeTolerance of the mean of the two differences.
-    [[nodiscard]] bool holds() const;
+    [[nodiscard]] bool holds() const {
+        const double mean = (above + below) / 2;
+        return std::abs(slope - mean) <= kSlopeTolerance * std::max(std::abs(mean), kLeastSlope);
+    }
 };
 
 }  // namespace orrery::program

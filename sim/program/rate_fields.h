@@ -10,8 +10,6 @@
 namespace orrery::program {
 
 inline constexpr NumberRange kDeviation{0, 5};
-inline constexpr NumberRange kCorrelation{-1, 1};
-inline constexpr NumberRange kSignedError{-1, kLargestNumber};
 
 template <Either<Rate> Object>
 void visit_fields(Object& r, auto&& visit) {
@@ -46,7 +44,7 @@ void visit_fields(Object& s, auto&& visit) {
     visit("memory_sd_of_stack", s.memory_sd_of_stack, kRequired, kDeviation);
     visit("sd_of_key", s.sd_of_key, kRequired, kDeviation);
     visit("names", s.names, kRequired);
-    visit("correlations", s.correlations, kRequired, kCorrelation);
+    visit("correlations", s.correlations, kRequired, NumberRange{-1, 1});
 }
 
 template <Either<ValidatedStack> Object>
@@ -54,7 +52,7 @@ void visit_fields(Object& s, auto&& visit) {
     visit("runs", s.runs, kRequired, kPositiveInteger);
     visit("median", s.median, kRequired, kNotNegative);
     visit("mean", s.mean, kRequired, kNotNegative);
-    visit("bias", s.bias, kRequired, kSignedError);
+    visit("bias", s.bias, kRequired, NumberRange{-1, kLargestNumber});
 }
 
 }  // namespace orrery::program

@@ -1,7 +1,6 @@
 #include "sim/program/rates.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/embedded.h"
 #include "core/error.h"
@@ -72,13 +71,7 @@ constexpr PerRate<RateRow> kRows{{{
      "factor on grouped GEMMs of experts"},
 }}};
 
-constexpr bool rows_are_in_order() {
-    for (const RateKey key : enum_values<RateKey, kRateKeys>()) {
-        if (kRows[key].key != key) return false;
-    }
-    return true;
-}
-static_assert(rows_are_in_order());
+static_assert(std::ranges::equal(kRows, enum_values<RateKey, kRateKeys>(), {}, &RateRow::key));
 
 /// The row of the key in which the name ends; nullptr if there is none.
 const RateRow* find_row(const std::string& name) {
@@ -231,13 +224,10 @@ Rates resolve_rates(const models::Implementation& implementation, const topologi
         for (std::string& name : names) name.append("/").append(row.name);
         const auto found =
             std::ranges::find_if(names, [&](const std::string& name) { return catalogue.find(name) != nullptr; });
-        if (found == names.end()) {
-            // A device without a rate of its own shares that of its architecture.
-            const std::string& name = row.owner == RateOwner::device ? names.back() : names.front();
-            rates.set(row.key, {name, prior_of(row)});
-        } else {
-            rates.set(row.key, {*found, *catalogue.find(*found)});
-        }
+        // A device without a rate of its own shares that of its architecture.
+        const std::string& own = row.owner == RateOwner::device ? names.back() : names.front();
+        rates.set(row.key, found == names.end() ? Rates::Resolved{own, prior_of(row)}
+                                                : Rates::Resolved{*found, *catalogue.find(*found)});
     }
     return rates;
 }

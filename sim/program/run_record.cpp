@@ -42,30 +42,18 @@ std::string key_of(const Program& program, ClassIndex rank_class, const Span& sp
     const Action& action = program.classes[rank_class].actions[span.action];
     const Segment& segment = program.classes[rank_class].segment_lists[action.segments][span.segment];
     const Body& body = program.bodies[segment.body];
+    if (body.phase == Phase::gradient_sync) return "step/gradient_sync/" + instruction.name;
     const std::string where = fmt::format("c{}/mb{}", action.chunk.value(), action.micro_batch);
     std::string key;
-    switch (body.phase) {
-        case Phase::forward:
-        case Phase::backward:
-        case Phase::backward_input:
-        case Phase::backward_weight:
-            return fmt::format("{}/{}/{}/{}", layer_label(program, segment.layer), name_of(body.phase), where,
-                               instruction.name);
-        case Phase::gather:
-        case Phase::reduce:
-        case Phase::offload:
-        case Phase::prepare:
-        case Phase::exchange:  // the action's kind tells those of forward and backward apart
-            return fmt::format("{}/{}/{}/{}/{}", layer_label(program, segment.layer), name_of(body.phase),
-                               name_of(action.kind), where, instruction.name);
-        case Phase::gradient_sync:
-            return "step/gradient_sync/" + instruction.name;
-        case Phase::transfer:
-            key = fmt::format("transfer/{}/{}", where, name_of(action.kind));
-            break;
-        case Phase::optimizer:
-            key = updates(body) ? "step/optimizer" : "step/gradient_norm";
-            break;
+    if (body.phase == Phase::transfer) {
+        key = fmt::format("transfer/{}/{}", where, name_of(action.kind));
+    } else if (body.phase == Phase::optimizer) {
+        key = updates(body) ? "step/optimizer" : "step/gradient_norm";
+    } else {
+        // The action's kind tells the same work for forward and backward apart. A pass says it by its phase.
+        key = fmt::format("{}/{}/", layer_label(program, segment.layer), name_of(body.phase));
+        if (!is_pass(body.phase)) key.append(name_of(action.kind)).append("/");
+        return key.append(where).append("/").append(instruction.name);
     }
     // The only instruction of a body needs no name of its own.
     return body.instructions.size() > 1 ? key + "/" + instruction.name : key;

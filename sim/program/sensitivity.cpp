@@ -15,16 +15,8 @@ constexpr std::int64_t kNarrowHead = 64;
 
 WorkPass pass_of(Phase phase, bool again) {
     if (again) return WorkPass::recomputation;
-    switch (phase) {
-        case Phase::forward:
-            return WorkPass::forward;
-        case Phase::backward:
-        case Phase::backward_input:
-        case Phase::backward_weight:
-            return WorkPass::backward;
-        default:
-            return WorkPass::step;
-    }
+    if (phase == Phase::forward) return WorkPass::forward;
+    return is_pass(phase) ? WorkPass::backward : WorkPass::step;
 }
 
 bool is_product_class(WorkClass work) {
@@ -40,15 +32,16 @@ std::string_view name_of(WorkPass pass) {
 }
 
 std::string name_of(const WorkCell& cell) {
+    std::string name(name_of(cell.work));
     const bool is_host = cell.work >= WorkClass::launch && cell.work <= WorkClass::host_step;
-    if (is_host) return std::string(name_of(cell.work));
-    if (cell.work == WorkClass::hidden) return std::string(name_of(cell.work)) + " " + std::string(name_of(cell.axis));
+    if (is_host) return name;
+    if (cell.work == WorkClass::hidden) return name.append(" ").append(name_of(cell.axis));
     const char* const where = cell.between_nodes ? " between nodes" : " inside a node";
-    if (cell.work == WorkClass::tp_wait) return std::string(name_of(cell.work)) + where;
+    if (cell.work == WorkClass::tp_wait) return name + where;
     if (cell.work == WorkClass::communication) {
-        return std::string(name_of(cell.kind)) + " " + std::string(name_of(cell.axis)) + where;
+        return std::string(name_of(cell.kind)).append(" ").append(name_of(cell.axis)) + where;
     }
-    std::string name = std::string(name_of(cell.work)) + " " + std::string(name_of(cell.pass));
+    name.append(" ").append(name_of(cell.pass));
     if (cell.at_end) name += " at an end";
     if (cell.odd_heads) name += " odd heads";
     if (cell.narrow_heads) name += " narrow heads";
@@ -75,12 +68,6 @@ WorkCell cell_of(CommKind kind, GroupAxis axis, bool between_nodes) {
             .kind = kind,
             .axis = axis,
             .between_nodes = between_nodes};
-}
-
-double Sensitivity::total() const {
-    double sum = 0;
-    for (const Entry& entry : entries) sum += entry.seconds;
-    return sum;
 }
 
 }  // namespace orrery::program

@@ -47,7 +47,6 @@ struct Sensitivity {
         bool operator==(const Entry&) const = default;
     };
     std::vector<Entry> entries;  // ascending by cell; each cell at most once
-    [[nodiscard]] double total() const;
 };
 
 }  // namespace orrery::program

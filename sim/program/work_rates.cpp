@@ -17,20 +17,10 @@ bool is_elementwise(WorkClass work) {
 }
 
 RateKey key_of(GroupAxis axis) {
-    if (is_pair(axis)) return RateKey::pp;
-    switch (axis) {
-        case GroupAxis::tp:
-        case GroupAxis::kv:
-        case GroupAxis::cp:
-        case GroupAxis::etp:
-            return RateKey::tp;
-        case GroupAxis::ep:
-            return RateKey::ep;
-        case GroupAxis::pipeline:
-            return RateKey::pp;
-        default:
-            return RateKey::dp;
-    }
+    using enum GroupAxis;
+    if (is_pair(axis) || axis == pipeline) return RateKey::pp;
+    if (axis == ep) return RateKey::ep;
+    return axis == tp || axis == kv || axis == cp || axis == etp ? RateKey::tp : RateKey::dp;
 }
 
 void add_computation(const WorkCell& cell, RateUses& uses) {

@@ -118,8 +118,12 @@ TEST(Sensitivity, CellsSumToTheStepTimeIfNothingIsShared) {
     Plan plan = plan_of({"one", "llama2-7b", 1, 1, 1, 2});
     Sensitivity sensitivity;
     const double step = step_of(plan, &sensitivity);
-    EXPECT_NEAR(sensitivity.total(), step, 1e-9 * step);
-    for (const Sensitivity::Entry& entry : sensitivity.entries) EXPECT_GT(entry.seconds, 0) << name_of(entry.cell);
+    double sum = 0;
+    for (const Sensitivity::Entry& entry : sensitivity.entries) {
+        EXPECT_GT(entry.seconds, 0) << name_of(entry.cell);
+        sum += entry.seconds;
+    }
+    EXPECT_NEAR(sum, step, 1e-9 * step);
 }
 
 TEST(Sensitivity, DoesNotChangeTheStep) {
