@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 
 #include "core/error.h"
 
@@ -13,48 +12,67 @@ std::size_t to_index(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// The last instruction of an ascending list before this one; if there is none, the list's last one of the previous
-/// step.
-template <typename List>
-Predecessor last_before(const List& list, std::int64_t index) {
-    const auto next = std::ranges::lower_bound(list, index);
-    return next == list.begin() ? Predecessor{list.back(), 1} : Predecessor{*(next - 1), 0};
-}
-
-/// On an axis of pairs a rank sends to one neighbour and receives from another, which are two communicators.
-std::pair<GroupAxis, bool> communicator_of(const Communication& communication) {
-    return {communication.axis, communication.kind == CommKind::recv};
+std::int32_t size32(std::size_t size) {
+    return static_cast<std::int32_t>(size);
 }
 
 }  // namespace
 
 IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
-    : program_(program), trace_(trace_of(program, rank_class)) {
-    const bool host_runs_compute = program.plan->cluster.device.host_runs_compute;
+    : program_(program),
+      ranks_(program.classes.at(rank_class)),
+      host_runs_compute_(program.plan->cluster.device.host_runs_compute),
+      trace_(trace_of(program, rank_class)) {
+    for (const auto& segments : ranks_.segment_lists) {
+        auto& starts = segment_starts_.emplace_back();
+        std::int32_t start = 0;
+        for (const Segment& segment : segments) {
+            starts.push_back(start);
+            start += size32(program.bodies[segment.body].instructions.size());
+        }
+    }
+    action_starts_.resize(ranks_.actions.size());
+    for (std::int64_t i = size(); i-- > 0;) action_starts_[at(i).action] = i;
     for (std::int64_t i = 0; i < size(); ++i) {
-        const Communication& communication = instruction(i).communication;
-        if (instruction(i).is_communication) communicators_[communicator_of(communication)].push_back(i);
-        if (runs_on_host(at(i).stream, host_runs_compute)) host_own_.push_back(i);
+        on_communicator_.push_back(-1);
+        if (instruction(i).is_communication) {
+            const Communication& communication = instruction(i).communication;
+            auto& list = (communication.kind == CommKind::recv ? receivers_ : communicators_)[communication.axis];
+            on_communicator_.back() = size32(list.size());
+            list.push_back(i);
+        }
+        if (is_host_own(i)) host_own_.push_back(i);
     }
 }
 
 std::int64_t IssueOrder::index_of(const Span& span) const {
-    const auto place = [](const auto& one) { return std::tuple(one.action, one.segment, one.instruction); };
-    const auto found = std::ranges::lower_bound(trace_.calls, place(span), {}, place);
-    ORRERY_CHECK(found != trace_.calls.end() && place(*found) == place(span), "a span is none of the class's");
-    return found - trace_.calls.begin();
+    const SegmentListId list = ranks_.actions.at(span.action).segments;
+    return action_starts_[span.action] + segment_starts_[list].at(span.segment) + span.instruction.value();
+}
+
+bool IssueOrder::is_host_own(std::int64_t index) const {
+    return runs_on_host(at(index).stream, host_runs_compute_);
 }
 
 Predecessor IssueOrder::host_before(std::int64_t index) const {
-    return host_own_.empty() ? Predecessor{-1, 0} : last_before(host_own_, index);
+    if (host_own_.empty()) return {-1, 0};
+    const auto next = std::lower_bound(host_own_.begin(), host_own_.end(), index);
+    return next == host_own_.begin() ? Predecessor{host_own_.back(), 1} : Predecessor{*(next - 1), 0};
 }
 
 std::vector<Predecessor> IssueOrder::predecessors(std::int64_t index) const {
-    std::vector<Predecessor> result{last_before(on(at(index).stream), index)};
-    const Instruction& one = instruction(index);
-    if (one.is_communication)
-        result.push_back(last_before(communicators_.at(communicator_of(one.communication)), index));
-    for (const Event& event : events_of(trace_, at(index))) {
+    const Call& call = at(index);
+    std::vector<Predecessor> result;
+    const auto add_before = [&](const auto& list, std::int32_t place) {
+        result.push_back(place > 0 ? Predecessor{list[to_index(place - 1)], 0} : Predecessor{list.back(), 1});
+    };
+    add_before(on(call.stream), call.position - 1);
+    if (instruction(index).is_communication) {
+        const Communication& communication = instruction(index).communication;
+        const auto& lists = communication.kind == CommKind::recv ? receivers_ : communicators_;
+        add_before(lists[communication.axis], on_communicator_[to_index(index)]);
+    }
+    for (const Event& event : events_of(trace_, call)) {
         if (event.count > 0) result.push_back({on(event.stream)[to_index(event.count - 1)], event.steps_back});
     }
     return result;

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "sim/program/issue_trace.h"
@@ -34,8 +32,11 @@ class IssueOrder {
     /// on its stream and, for a communication, on its communicator; and for each event (`after`, segment waits, action
     /// waits) the last instruction that the event counts.
     [[nodiscard]] std::vector<Predecessor> predecessors(std::int64_t index) const;
-    /// The last instruction before this one that the host's own thread executes or waits in, since it issues later ones
-    /// only after that has completed. It may be in the previous step (steps_back 1); instruction -1: none.
+    /// Whether the host's own thread executes the instruction or waits in it. Later instructions are issued only after
+    /// it has completed.
+    [[nodiscard]] bool is_host_own(std::int64_t index) const;
+    /// The last instruction of the host's own before this one, which may be in the previous step (steps_back 1);
+    /// instruction -1: none.
     [[nodiscard]] Predecessor host_before(std::int64_t index) const;
 
     [[nodiscard]] const Instruction& instruction(std::int64_t index) const {
@@ -44,9 +45,17 @@ class IssueOrder {
 
   private:
     const Program& program_;
+    const RankClass& ranks_;
+    bool host_runs_compute_ = false;
     Trace trace_;
+    /// The first instruction of each segment, counted from the start of its action.
+    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, std::int32_t>> segment_starts_;
+    IndexedVector<ActionIndex, std::int64_t> action_starts_;
     std::vector<std::int64_t> host_own_;
-    std::map<std::pair<GroupAxis, bool>, std::vector<std::int64_t>> communicators_;  // by axis and whether it receives
+    /// Communications by axis: receives, and all others. On an axis of pairs a rank sends to one neighbour and receives
+    /// from another, which are two communicators.
+    PerAxis<std::vector<std::int64_t>> communicators_, receivers_;
+    std::vector<std::int32_t> on_communicator_;  // by instruction: its index in that list; -1: no communication
 };
 
 /// The spans of a record in the issue order of its class. Throws InputError if an instruction is missing or occurs
