@@ -4,7 +4,6 @@
 
 #include "core/embedded.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "sim/program/rate_fields.h"
 
 namespace orrery {
@@ -181,10 +180,6 @@ Rates rates_from_json(const JsonReader& reader) {
 
 std::string to_json_text(const Rates& rates) {
     return field_json(rates).text();
-}
-
-RateCatalogue read_rates(const std::string& path) {
-    return rates_from_json_text(read_text_file(path), path);
 }
 
 std::string to_json_text(const RateCatalogue& catalogue) {

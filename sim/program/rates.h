@@ -104,7 +104,6 @@ struct RateCatalogue {
 /// Rates with priors of their own, for example from isolated kernel timings. The value of each is its prior.
 [[nodiscard]] const RateCatalogue& built_in_priors();
 [[nodiscard]] RateCatalogue rates_from_json_text(const std::string& text, const std::string& file);
-[[nodiscard]] RateCatalogue read_rates(const std::string& path);
 [[nodiscard]] std::string to_json_text(const RateCatalogue& catalogue);
 
 /// The rates of one plan.
