@@ -1,6 +1,10 @@
 // Checks the sources against the house rules, and each rule against an example that breaks it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +48,34 @@ TEST(House, IncludeEdges) {
 TEST(House, PublicHeadersHoldNoForeignTypes) {
     const auto violations = check_foreign_types(read_sources(ORRERY_SOURCE_DIR));
     EXPECT_TRUE(violations.empty()) << joined(violations);
+}
+
+/// Builds without MPI, such as those for GPUs and for fuzzing, leave out the sources that include it.
+TEST(House, BuildsWithoutMpiLeaveOutItsSources) {
+    std::ifstream file(ORRERY_SOURCE_DIR "/exec/CMakeLists.txt");
+    const std::string build{std::istreambuf_iterator<char>(file), {}};
+    const std::size_t list = build.find("set_source_files_properties(");
+    ASSERT_NE(list, std::string::npos);
+    const std::string left_out = build.substr(list, build.find("HEADER_FILE_ONLY", list) - list);
+    const std::vector<SourceFile> files = read_sources(ORRERY_SOURCE_DIR);
+    std::set<std::string> headers{"<mpi.h>"};  // MPI's, and those that include it
+    const auto includes_mpi = [&](const SourceFile& one) {
+        return std::any_of(headers.begin(), headers.end(), [&](const std::string& header) {
+            return one.text.find("#include " + header) != std::string::npos;
+        });
+    };
+    for (std::size_t known = 0; known != headers.size();) {
+        known = headers.size();
+        for (const SourceFile& one : files) {
+            if (one.is_header() && includes_mpi(one)) headers.insert('"' + one.path + '"');
+        }
+    }
+    EXPECT_GT(headers.size(), 1U);
+    for (const SourceFile& one : files) {
+        const bool concerns = room_of(one.path) == "exec" && !one.is_header() && includes_mpi(one);
+        if (!concerns) continue;
+        EXPECT_NE(left_out.find(one.path.substr(std::string("exec/").size())), std::string::npos) << one.path;
+    }
 }
 
 TEST(House, Tidiness) {
