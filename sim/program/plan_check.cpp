@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "sim/program/mesh.h"
@@ -22,6 +23,10 @@ constexpr std::int64_t kLargestContextParallel = 1024;  // a layer has slots for
 constexpr double kLargestLoad = 1e3;
 constexpr double kLeastCapacity = 1e-3;
 constexpr std::int64_t kBytesVocabulary = 256;  // a text file is read as bytes, each one token
+
+/// A format that the compiler checks against its arguments, each of which stands as shown() prints it.
+template <typename... Args>
+using Form = fmt::format_string<decltype(shown(std::declval<const Args&>()))...>;
 
 class PlanChecker {
   public:
@@ -62,8 +67,8 @@ class PlanChecker {
     }
     /// `allowed`: a format for `args`, in which an enum value stands as its name in quotes.
     template <typename Value, typename... Args>
-    void require(bool good, const char* pointer, const Value& value, const char* allowed, const Args&... args) const {
-        if (!good) fail(pointer, value, fmt::format(fmt::runtime(allowed), shown(args)...));
+    void require(bool good, const char* pointer, const Value& value, Form<Args...> allowed, const Args&... args) const {
+        if (!good) fail(pointer, value, fmt::format(allowed, shown(args)...));
     }
     void range(const char* pointer, std::int64_t value, IntegerRange allowed) const {
         if (!allowed.contains(value)) fail(pointer, value, description(allowed));
@@ -225,7 +230,7 @@ class PlanChecker {
         divides(etp, p_.etp, "moe/expert_ffn_hidden", model_.moe.expert_ffn_hidden);
         const std::int64_t ranks = p_.tp * p_.cp * p_.dp;
         const bool fits = ranks % (p_.ep * p_.etp) == 0;
-        const char* const allowed = "a degree whose product with {} = {} divides tp * cp * dp = {}";
+        constexpr const char* allowed = "a degree whose product with {} = {} divides tp * cp * dp = {}";
         if (p_.ep > 1) require(fits, ep, p_.ep, allowed, "etp", p_.etp, ranks);
         require(fits, etp, p_.etp, allowed, "ep", p_.ep, ranks);
         // Without sequence parallelism every tp rank would route the same tokens. Megatron-LM has the same rule.
@@ -286,7 +291,7 @@ class PlanChecker {
     }
 
     void check_data_parallel() const {
-        const auto needs = [&](bool good, const char* allowed, const auto&... args) {
+        const auto needs = [&]<typename... Args>(bool good, Form<Args...> allowed, const Args&... args) {
             require(good, "/parallelism/data_parallel", p_.data_parallel, allowed, args...);
         };
         if (p_.data_parallel == DataParallel::dp) {
@@ -305,7 +310,7 @@ class PlanChecker {
 
     void check_shard_group() const {
         if (p_.dp_shard == 0) return;
-        const auto needs = [&](bool good, const char* allowed, const auto&... args) {
+        const auto needs = [&]<typename... Args>(bool good, Form<Args...> allowed, const Args&... args) {
             require(good, "/parallelism/dp_shard", p_.dp_shard, allowed, args...);
         };
         const std::int64_t ranks = p_.gradient_ranks();
@@ -350,14 +355,14 @@ class PlanChecker {
 
     void check_offload() const {
         const MemorySavings& m = t_.memory;
-        const auto layers = [&](bool good, const char* allowed, const auto&... args) {
+        const auto layers = [&]<typename... Args>(bool good, Form<Args...> allowed, const Args&... args) {
             require(good || m.offload_layers == 0, "/training/memory/offload_layers", m.offload_layers, allowed,
                     args...);
         };
-        const auto optimizer = [&](bool good, const char* allowed, const auto&... args) {
+        const auto optimizer = [&]<typename... Args>(bool good, Form<Args...> allowed, const Args&... args) {
             require(good || !m.offload_optimizer, "/training/memory/offload_optimizer", true, allowed, args...);
         };
-        const auto parameters = [&](bool good, const char* allowed, const auto&... args) {
+        const auto parameters = [&]<typename... Args>(bool good, Form<Args...> allowed, const Args&... args) {
             require(good || !m.offload_parameters, "/training/memory/offload_parameters", true, allowed, args...);
         };
         range("/training/memory/offload_layers", m.offload_layers, {0, largest_chunk()});
@@ -371,7 +376,8 @@ class PlanChecker {
         const topologies::ClusterSpec& cluster = plan_.cluster;
         const topologies::LinkProfile none;
         const bool linked = cluster.host_link != none || cluster.host_memory_link != none;
-        const char* const needs_link = "{}, because cluster \"{}\" has no link between a device and its node's memory";
+        constexpr const char* needs_link =
+            "{}, because cluster \"{}\" has no link between a device and its node's memory";
         layers(linked, needs_link, 0, cluster.name);
         optimizer(linked, needs_link, false, cluster.name);  // also if parameters are offloaded
     }
