@@ -77,7 +77,7 @@ std::pair<std::int64_t, std::int64_t> crossing(const Cluster& cluster, Members f
     return {from.back(), to.front()};
 }
 
-/// Pairs of one path class are equal, so that only the first of each class needs a look.
+/// Pairs of one path class are equal, so that only the first pair of each class is examined.
 class PathClasses {
   public:
     PathClasses(const Cluster& cluster, const Forwarding& forwarding) : cluster_(&cluster), forwarding_(&forwarding) {}
