@@ -123,8 +123,7 @@ void measure_states(const Plan& plan, const RankLayout& layout, RankClass& resul
         result.optimizer_elements, 4 * plan.training.optimizer.states() + (keeps_master(plan, layout) ? 4 : 0));
     std::int64_t shards = 0, gradient_shards = 0;
     if (!result.parameter_shards_alias) {
-        const bool fp32 = rules.gathers_units && plan.implementation.stores_fp32_shards;
-        shards = checked_product(result.shard_elements, fp32 ? 4 : size_of(precision.parameter));
+        shards = checked_product(result.shard_elements, size_of(layout.stored_dtype));
     }
     if (!result.gradient_shards_alias) {
         gradient_shards = checked_product(result.shard_elements, size_of(precision.gradient));

@@ -21,6 +21,8 @@ class RankLayoutBuilder {
         : plan_(plan), shape_(shape), step_(step), layers_(layers), result_(result) {
         layout_.rules = sharding_rules(plan, mesh, result.pp_index);
         layout_.gradient_dtype = gradient_dtype(plan, layout_.rules);
+        const bool fp32_shards = layout_.rules.gathers_units && plan.implementation.stores_fp32_shards;
+        layout_.stored_dtype = fp32_shards ? DType::fp32 : plan.training.precision.parameter;
     }
 
     RankLayout run() {

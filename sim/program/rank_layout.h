@@ -95,6 +95,7 @@ inline constexpr std::int64_t kStagingBuffers = 2;
 struct RankLayout {
     ShardingRules rules;
     DType gradient_dtype = DType::fp32;
+    DType stored_dtype = DType::fp32;  // of parameters between steps; zero3 may store shards in fp32 as master weights
     IndexedVector<ChunkIndex, LaidChunk> chunks;
     std::int32_t window_slots = 0;       // slots for gathered units, without the root units
     std::int32_t gradient_slots = 0;     // slots for the gradients of units, without the root units

@@ -77,9 +77,6 @@ class ListMaker {
     [[nodiscard]] SegmentListId backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
     void gather_piece(BodyWriter& writer, const Unit& unit, const BucketCut& piece) const;
-    [[nodiscard]] DType stored_dtype() const {
-        return plan_.implementation.stores_fp32_shards ? DType::fp32 : precision().parameter;
-    }
     void reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit, bool last_of_step);
     void keep_unit(BodyWriter& writer, const Unit::Part& part);
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
@@ -231,7 +228,7 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
         segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
         segment.parameter_base[ParameterRange::dense] = part.window_offset;
         segment.shard_base[ParameterRange::dense] = part.shard_offset;
-        segment.host_base = part.shard_offset * size_of(stored_dtype());
+        segment.host_base = part.shard_offset * size_of(layout_.stored_dtype);
         BodyWriter writer(Phase::gather);
         for (const BucketCut& piece : part.pieces) gather_piece(writer, unit, piece);
         list.add(segment, writer.finish());
@@ -243,7 +240,7 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
 void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, const BucketCut& piece) const {
     const bool from_host = plan_.training.memory.offload_parameters, expert = piece.range == ParameterRange::expert;
     const bool crosses = layout_.rules.of(piece.range).reduces;
-    const DType stored = stored_dtype(), kept = precision().parameter;
+    const DType stored = layout_.stored_dtype, kept = precision().parameter;
     const DType sent = precision().fp8_parameters && !unit.root ? DType::fp8 : kept;
     const SlotIndex shard =
         writer.slot(flat_slot(from_host ? Space::host : Space::parameter_shard, "shard", SlotRole::parameter, stored,

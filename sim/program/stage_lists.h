@@ -100,6 +100,7 @@ void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrar
 [[nodiscard]] bool keeps_master(const Plan& plan, const RankLayout& layout);
 /// Offset of the gradient norm in Space::scalars, after the loss.
 inline constexpr std::int64_t kNormOffset = 8;
+
 /// Builds one list of a class.
 class ListBuilder {
   public:

@@ -65,10 +65,6 @@ class StepEnd {
     [[nodiscard]] DType reduced_dtype() const {
         return layout_.rules.reduces_units ? precision().gradient : layout_.gradient_dtype;
     }
-    [[nodiscard]] DType stored_dtype() const {
-        const bool fp32 = layout_.rules.gathers_units && plan_.implementation.stores_fp32_shards;
-        return fp32 ? DType::fp32 : precision().parameter;
-    }
     [[nodiscard]] Slot parameter_slot(DType stored) const {
         return flat_slot(layout_.rules.shards_states ? Space::parameter_shard : Space::parameter, "parameters",
                          SlotRole::parameter, stored, result_.optimizer_elements);
@@ -281,7 +277,7 @@ Operator StepEnd::update_operator(BodyWriter& writer, const std::vector<Slot>& a
 
 void StepEnd::update() {
     BodyWriter writer(Phase::optimizer);
-    std::vector<Slot> all{parameter_slot(stored_dtype()), gradient_slot()};
+    std::vector<Slot> all{parameter_slot(layout_.stored_dtype), gradient_slot()};
     for (Slot& slot : state_slots(Space::optimizer)) all.push_back(std::move(slot));
     writer.op(update_operator(writer, all));
     if (keeps_whole_gradients()) clear_whole_gradients(writer);
@@ -301,7 +297,7 @@ void StepEnd::update_on_host() {
     const bool parameters_stay = plan_.training.memory.offload_parameters && layout_.rules.gathers_units;
     const SlotIndex gradients = writer.slot(gradient_slot());
     // Parameters that are stored on the host come first in host memory, because units are gathered from there.
-    const DType stored = parameters_stay ? stored_dtype() : precision().parameter;
+    const DType stored = parameters_stay ? layout_.stored_dtype : precision().parameter;
     std::int64_t offset = parameters_stay ? n * size_of(stored) : 0;
     std::vector<Slot> host = state_slots(Space::host);
     for (Slot& slot : host) {
@@ -358,8 +354,7 @@ SegmentListId StepEnd::optimizer() {
 }  // namespace
 
 bool keeps_master(const Plan& plan, const RankLayout& layout) {
-    const bool shard_is_master = layout.rules.gathers_units && plan.implementation.stores_fp32_shards;
-    return plan.training.precision.master_weights && !shard_is_master;
+    return plan.training.precision.master_weights && layout.stored_dtype != DType::fp32;
 }
 
 Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies, const RankClass& ranks,
