@@ -125,7 +125,7 @@ int list_implementations(const ListOptions& options) {
         const models::Support& supports = one.supports;
         std::vector<std::string> axes = supports.axes, kinds = supports.data_parallel;
         if (supports.sequence_parallel) axes.emplace_back("sp");
-        if (supports.shard_groups) kinds.emplace_back("hsdp");
+        if (supports.shard_groups && !models::Support::states_all(kinds)) kinds.emplace_back("hsdp");
         const auto found = program::validated_stacks().find(name);
         const bool validated = found != program::validated_stacks().end();
         const auto error = [&](double program::ValidatedStack::*which) {

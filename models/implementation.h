@@ -3,8 +3,10 @@
 // host waits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace orrery {
@@ -121,8 +123,16 @@ struct MemoryChoices {
 };
 
 /// What a framework supports, by the names used in plans; a plan that needs more is refused. Lists are complete: an
-/// empty list means that nothing of the kind is supported.
+/// empty list means that nothing of the kind is supported, and {"all"} that every name of the kind is.
 struct Support {
+    [[nodiscard]] static bool states_all(const std::vector<std::string>& list) {
+        return list.size() == 1 && list.front() == "all";
+    }
+    /// Whether one of the lists contains the name.
+    [[nodiscard]] static bool lists(const std::vector<std::string>& list, std::string_view name) {
+        return states_all(list) || std::find(list.begin(), list.end(), name) != list.end();
+    }
+
     std::string source;              // where these facts were read; empty: nothing is stated, and nothing is refused
     std::int64_t most_nodes = 0;     // 0: any number
     std::vector<std::string> axes;   // besides dp: "tp", "pp", "cp", "ep", "etp"

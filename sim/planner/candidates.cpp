@@ -107,8 +107,7 @@ class Lister {
     /// check_plan reports it.
     [[nodiscard]] bool has_axis(const char* name, std::int64_t degree, std::int64_t asked) const {
         const models::Support& supports = request_.implementation.supports;
-        return degree == 1 || asked > 1 || supports.source.empty() ||
-               std::find(supports.axes.begin(), supports.axes.end(), name) != supports.axes.end();
+        return degree == 1 || asked > 1 || supports.source.empty() || models::Support::lists(supports.axes, name);
     }
     /// "; implementation X has no tp, no pp", for the error message.
     [[nodiscard]] std::string missing_axes() const {
@@ -238,7 +237,7 @@ std::vector<std::string> selective_parts(const PlanRequest& request) {
     const models::Support& supports = request.implementation.supports;
     if (supports.source.empty()) return parts;
     const std::vector<std::string>& had = supports.recompute_parts;
-    std::erase_if(parts, [&](const std::string& part) { return std::find(had.begin(), had.end(), part) == had.end(); });
+    std::erase_if(parts, [&](const std::string& part) { return !models::Support::lists(had, part); });
     return parts.empty() ? had : parts;
 }
 
@@ -279,7 +278,7 @@ void allow_every_technique(PlanRequest& request) {
     const models::Support& supports = request.implementation.supports;
     const bool is_stated = !supports.source.empty();
     const auto has = [&](const std::vector<std::string>& names, const std::string& name) {
-        return !is_stated || std::find(names.begin(), names.end(), name) != names.end();
+        return !is_stated || models::Support::lists(names, name);
     };
     request.schedules.clear();
     for (int i = 0; i < program::kScheduleCount; ++i) {

@@ -15,10 +15,6 @@ namespace {
 using models::Support;
 using Names = std::vector<std::string>;
 
-bool is_among(const Names& names, std::string_view name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 class SupportChecker {
   public:
     SupportChecker(const Plan& plan, const std::string& source)
@@ -42,7 +38,7 @@ class SupportChecker {
     /// Refuses a name that is neither in the list nor `always`, which every implementation has.
     void named(const char* pointer, std::string_view name, const Names& list, std::string_view always = "",
                const char* what = "no other") const {
-        if (name == always || is_among(list, name)) return;
+        if (name == always || Support::lists(list, name)) return;
         Names allowed = list;
         if (!always.empty()) allowed.emplace(allowed.begin(), always);
         refuse(pointer, in_quotes(name), allowed.empty() ? "none" : quoted_list(allowed), what);
@@ -59,9 +55,10 @@ class SupportChecker {
     /// Refuses unknown names in the implementation's own list: a misspelt name would refuse a supported feature. "none"
     /// is a name of values that every implementation has.
     void known(const Names& list, Names all) const {
+        if (Support::states_all(list)) return;
         std::erase(all, "none");
         for (std::size_t i = 0; i < list.size(); ++i) {
-            if (is_among(all, list[i])) continue;
+            if (std::find(all.begin(), all.end(), list[i]) != all.end()) continue;
             throw InputError(source_, fmt::format("/implementation/supports/{}/{}", key_of(list), i),
                              in_quotes(list[i]), quoted_list(all));
         }
@@ -71,8 +68,10 @@ class SupportChecker {
         known(supports_.context_parallel, names_of<ContextParallel>());
         known(supports_.schedules, names_of<Schedule>());
         known(supports_.vocabulary_parallel, names_of<VocabularyParallel>());
-        known(supports_.data_parallel, names_of<DataParallel>());
-        known(supports_.data_parallel_of_pipelines, supports_.data_parallel);
+        const Names kinds = names_of<DataParallel>();
+        known(supports_.data_parallel, kinds);
+        known(supports_.data_parallel_of_pipelines,
+              Support::states_all(supports_.data_parallel) ? kinds : supports_.data_parallel);
         known(supports_.precisions, {"fp32", "bf16", "fp16"});
         known(supports_.narrow_products, names_of<Fp8Scaling>());
         known(supports_.recompute, names_of<Recompute>());
@@ -86,7 +85,7 @@ class SupportChecker {
             refuse("/cluster/nodes", nodes, fmt::format("at most {}", supports_.most_nodes), "no more");
         }
         visit_degrees(p_, [&](const std::string& axis, std::int64_t degree, IntegerRange) {
-            if (degree == 1 || axis == "dp" || is_among(supports_.axes, axis)) return;
+            if (degree == 1 || axis == "dp" || Support::lists(supports_.axes, axis)) return;
             refuse("/parallelism/" + axis, degree, "1", "no " + axis);
         });
         if (p_.sequence_parallel && !supports_.sequence_parallel) {
@@ -126,7 +125,7 @@ class SupportChecker {
         }
         const auto offload = [&](const char* key, auto asked, const std::string& what) {
             constexpr decltype(asked) kNone{};
-            if (asked == kNone || is_among(supports_.offload, what)) return;
+            if (asked == kNone || Support::lists(supports_.offload, what)) return;
             refuse(std::string("/training/memory/") + key, asked, shown(kNone), "no offload of " + what);
         };
         offload("offload_layers", memory.offload_layers, "activations");

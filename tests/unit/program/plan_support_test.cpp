@@ -3,6 +3,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -57,17 +58,24 @@ void set(Plan& plan, const std::string& pointer, const json& value) {
     }
 }
 
+/// The first name that the list states, if it states single ones.
+std::optional<std::string> first_of(const std::vector<std::string>& list) {
+    if (list.empty() || models::Support::states_all(list)) return std::nullopt;
+    return list.front();
+}
+
 /// The smallest plan that the implementation supports: one rank, or two with torch DataParallel.
 Plan least_plan(const std::string& implementation) {
     Plan plan;
     plan.implementation = models::load_implementation(implementation);
     const models::Support& supports = plan.implementation.supports;
-    plan.training.precision.activation = dtype_named(supports.precisions.front()).value();
-    if (!supports.schedules.empty()) plan.parallelism.schedule = schedule_named(supports.schedules.front());
-    if (!supports.context_parallel.empty()) {
-        plan.parallelism.context_parallel = value_named<ContextParallel>(supports.context_parallel.front()).value();
+    if (const auto name = first_of(supports.precisions))
+        plan.training.precision.activation = dtype_named(*name).value();
+    if (const auto name = first_of(supports.schedules)) plan.parallelism.schedule = schedule_named(*name);
+    if (const auto name = first_of(supports.context_parallel)) {
+        plan.parallelism.context_parallel = value_named<ContextParallel>(*name).value();
     }
-    plan.parallelism.data_parallel = data_parallel_named(supports.data_parallel.front());
+    if (const auto name = first_of(supports.data_parallel)) plan.parallelism.data_parallel = data_parallel_named(*name);
     return plan;
 }
 
@@ -125,6 +133,23 @@ TEST(Support, MisspeltNamesAreRefused) {
     plan.implementation.supports.axes = {"tp", "pipeline"};
     const std::string refusal = refusal_of(plan);
     EXPECT_NE(refusal.find("/implementation/supports/axes/1: got \"pipeline\""), std::string::npos) << refusal;
+}
+
+TEST(Support, AllStandsForEveryNameAndStandsAlone) {
+    Plan plan = least_plan("megatron-core");
+    plan.parallelism.pp = 2;
+    plan.parallelism.schedule = Schedule::dualpipe;
+    EXPECT_NE(refusal_of(plan), "");
+    plan.implementation.supports.schedules = {"all"};
+    EXPECT_EQ(refusal_of(plan), "");
+    plan.implementation.supports.schedules = {"1f1b", "all"};
+    EXPECT_NE(refusal_of(plan).find("/implementation/supports/schedules/1: got \"all\""), std::string::npos)
+        << refusal_of(plan);
+    plan.implementation.supports.schedules = {"all"};
+    plan.implementation.supports.data_parallel = {"all"};
+    plan.implementation.supports.data_parallel_of_pipelines = {"zero4"};
+    EXPECT_NE(refusal_of(plan).find("/supports/data_parallel_of_pipelines/0: got \"zero4\""), std::string::npos)
+        << refusal_of(plan);
 }
 
 TEST(Support, IsReadWithItsSource) {
