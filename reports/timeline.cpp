@@ -16,6 +16,7 @@
 #include "reports/span_place.h"
 #include "reports/summary.h"
 #include "reports/table.h"
+#include "reports/xml.h"
 
 namespace orrery::reports {
 namespace {
@@ -65,30 +66,6 @@ constexpr PerPhase<PhaseLook> kLooks = {{{{"forward", "#3b75af", "#c3d5e7"},
                                           {"offload", "#8c6d5a", "#ddd2cc"},
                                           {"prepare", "#6c7a89", "#d3d7db"},
                                           {"exchange", "#b5557a", "#e9ccd7"}}}};
-
-std::string escaped(std::string_view text) {
-    std::string result;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                result += "&amp;";
-                break;
-            case '<':
-                result += "&lt;";
-                break;
-            case '>':
-                result += "&gt;";
-                break;
-            case '"':
-                result += "&quot;";
-                break;
-            default:
-                // XML 1.0 cannot represent the other control characters.
-                result += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-        }
-    }
-    return result;
-}
 
 /// A coordinate with at most two decimals, without trailing zeros.
 std::string number(double value) {
@@ -307,7 +284,7 @@ class Picture {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
             "role=\"img\">\n<title>{2}</title>\n<style>{3}</style>\n"
             "<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n",
-            number(kWidth), number(height), escaped("Timeline of " + program_.plan->name), styles());
+            number(kWidth), number(height), xml_text("Timeline of " + program_.plan->name), styles());
     }
 
     [[nodiscard]] std::string header() const {
@@ -322,12 +299,12 @@ class Picture {
         }
         const program::Plan& plan = *program_.plan;
         std::string svg =
-            fmt::format("<text class=\"h\" x=\"16\" y=\"26\">{}</text>\n", escaped(plan.name + ": a step, " + times));
+            fmt::format("<text class=\"h\" x=\"16\" y=\"26\">{}</text>\n", xml_text(plan.name + ": a step, " + times));
         svg += fmt::format(
             "<text class=\"q\" x=\"16\" y=\"46\">{}</text>\n",
-            escaped(fmt::format("{}, {}, {} micro-batch{} of {} x {} tokens, on {}", plan.model.name, strategy_of(plan),
-                                plan.micro_batches(), plan.micro_batches() == 1 ? "" : "es",
-                                plan.training.micro_batch_size, plan.training.sequence_length, plan.cluster.name)));
+            xml_text(fmt::format("{}, {}, {} micro-batch{} of {} x {} tokens, on {}", plan.model.name,
+                                 strategy_of(plan), plan.micro_batches(), plan.micro_batches() == 1 ? "" : "es",
+                                 plan.training.micro_batch_size, plan.training.sequence_length, plan.cluster.name)));
         return svg + legend_;
     }
 
@@ -371,7 +348,7 @@ class Picture {
         body_ += fmt::format(
             "<text class=\"n\" x=\"16\" y=\"{}\">{}<tspan class=\"q\" dx=\"6\" font-weight=\"400\">{}</tspan>"
             "</text>\n",
-            number(y + 15), escaped(title), ranks > 1 ? fmt::format("one of {} alike", ranks) : std::string());
+            number(y + 15), xml_text(title), ranks > 1 ? fmt::format("one of {} alike", ranks) : std::string());
         y += kClassTitle;
         for (const Row& row : rows.rows) y = draw_row(rows, row, y) + kGroupGap;
         return y;
@@ -385,7 +362,7 @@ class Picture {
             if (!rows.used[stream]) continue;
             const double height = lane_height(stream);
             body_ += fmt::format("<text class=\"e q\" x=\"{}\" y=\"{}\">{}</text>", number(kPlotLeft - 8),
-                                 number(y + height / 2 + 4), escaped(lane_label(stream)));
+                                 number(y + height / 2 + 4), xml_text(lane_label(stream)));
             body_ += fmt::format("<rect class=\"l\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>\n",
                                  number(kPlotLeft), number(y), number(kPlotWidth), number(height));
             draw_lane(row, stream, y);

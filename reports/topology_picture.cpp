@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/index.h"
 #include "reports/table.h"
+#include "reports/xml.h"
 
 namespace orrery::reports {
 namespace {
@@ -153,29 +154,6 @@ class Selection {
     std::map<std::pair<std::int64_t, int>, std::string> left_out_;
 };
 
-std::string escaped(const std::string& text) {
-    std::string out;
-    for (const char c : text) {
-        switch (c) {
-            case '&':
-                out += "&amp;";
-                break;
-            case '<':
-                out += "&lt;";
-                break;
-            case '>':
-                out += "&gt;";
-                break;
-            case '"':
-                out += "&quot;";
-                break;
-            default:
-                out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-        }
-    }
-    return out;
-}
-
 std::string title_of(const Cluster& cluster) {
     return fmt::format("{}: {} nodes of {} {}, fabric {}", cluster.spec().name, format_integer(cluster.spec().nodes),
                        cluster.spec().devices_per_node, cluster.spec().device.name, name_of(cluster.spec().fabric));
@@ -197,7 +175,7 @@ class Picture {
             "{1:.0f}\" "
             "font-family=\"sans-serif\" font-size=\"10\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
             "<text x=\"{2}\" y=\"22\" font-size=\"14\">{3}</text>\n",
-            width_, height_, kMargin, escaped(title_of(cluster_)));
+            width_, height_, kMargin, xml_text(title_of(cluster_)));
         for (std::int64_t node = 0; node < selection_.nodes(); ++node) svg += frame(node);
         std::map<std::string, std::string> legend;  // figures -> colour
         for (const Selection::Line& line : selection_.lines()) {
@@ -279,7 +257,7 @@ class Picture {
             "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{}\" height=\"{}\" rx=\"3\" fill=\"{}\" stroke=\"#666666\"/>\n"
             "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
             box.x - kBoxWidth / 2, box.y - kBoxHeight / 2, kBoxWidth, kBoxHeight, look_of(box.kind).colour, box.x,
-            box.y + 3.5, escaped(box.label));
+            box.y + 3.5, xml_text(box.label));
     }
 
     [[nodiscard]] std::string left_out_text() const {
@@ -287,7 +265,7 @@ class Picture {
         for (const auto& [place, text] : selection_.left_out()) {
             const double right = place.first < 0 ? width_ - kMargin : node_left(place.first) + node_width_ - 4;
             svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\" fill=\"#555555\">{}</text>\n",
-                               right, row_y(place.second) + kBoxHeight, escaped(text));
+                               right, row_y(place.second) + kBoxHeight, xml_text(text));
         }
         return svg;
     }
@@ -306,7 +284,7 @@ class Picture {
                 "<path d=\"M{0} {1:.1f}h24\" stroke=\"{2}\" stroke-width=\"3\"/><text x=\"{3}\" y=\"{4:.1f}\">{5} each "
                 "way"
                 "</text>\n",
-                kMargin, y - 3, colour, kMargin + 30, y, escaped(figures));
+                kMargin, y - 3, colour, kMargin + 30, y, xml_text(figures));
             y += kLegendRow;
         }
         return svg;
