@@ -63,16 +63,28 @@ function(orrery_compile_quickly)
   endforeach()
 endfunction()
 
+# Whether headers are parsed once for several sources (orrery_precompile, orrery_join). Other presets than release build
+# each source by itself, so that a missing #include is an error there.
+option(ORRERY_SHARE_HEADERS "Parse headers once for several sources" OFF)
+
+# orrery_join(targets…): compiles the sources of each target together, up to a dozen at a time. Pays where headers define
+# many functions in line (CLI11, googletest, nlohmann/json), which otherwise are compiled again for each source: the
+# command's sources take a quarter of the time.
+function(orrery_join)
+  if(ORRERY_SHARE_HEADERS)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+  endif()
+endfunction()
+
 # orrery_precompile(target headers…): the headers are parsed once for all sources of a test executable, which saves half a
 # second for each. Rooms do not gain: with optimisation the time goes elsewhere, and g++ 12 reports warnings from inside
-# precompiled headers. Other presets than release build without it, so that a missing #include is an error there.
-option(ORRERY_PRECOMPILE "Precompile headers of tests" OFF)
+# precompiled headers.
 function(orrery_precompile target)
   set(few_sources 4)  # a target with fewer does not win back the time of the precompiled header itself
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cpp$")
   list(LENGTH sources count)
-  if(NOT ORRERY_PRECOMPILE OR count LESS few_sources)
+  if(NOT ORRERY_SHARE_HEADERS OR count LESS few_sources)
     return()
   endif()
   target_precompile_headers(${target} PRIVATE <gtest/gtest.h> <algorithm> <array> <functional> <map> <memory> <optional>
