@@ -60,7 +60,7 @@ LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKi
 }  // namespace
 
 LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
-    : plan_(plan), context_(context_of(plan, gradient_dtype(plan, rules))) {
+    : plan_(plan), context_(context_of(plan, rules.gradient_dtype)) {
     common_.overwrites_gradients = rules.reduces_units;
     common_.adds_to_tied_gradient = ties_locally();
     if (!rules.shards_states) return;

@@ -95,11 +95,10 @@ class Lowering {
                     times.forward += matrix_flops(layer.lowered->forward);
                     times.input += matrix_flops(layer.lowered->backward_input);
                     times.weight += matrix_flops(layer.lowered->backward_weight);
-                    for (const models::SlotIndex slot : layer.lowered->slots.indices()) {
-                        if (layer.lowered->places[slot].space != Space::activation) continue;
-                        const auto bytes = static_cast<double>(layer.lowered->slots[slot].bytes());
-                        if (layer.lowered->lives[slot].born == Phase::forward) all += bytes;
-                        if (layer.lowered->lives[slot].dies == Phase::backward_weight) kept += bytes;
+                    for (const Slot& slot : layer.lowered->slots) {
+                        if (slot.space != Space::activation) continue;
+                        if (slot.born == Phase::forward) all += static_cast<double>(slot.bytes);
+                        if (slot.dies == Phase::backward_weight) kept += static_cast<double>(slot.bytes);
                     }
                 }
             }

@@ -57,16 +57,18 @@ SplitHead split_head(const LoweredLayer& whole) {
             for (Step& step : *steps) rename(step, gradient, head.logits);
         }
     }
-    const SlotIndex l = head.logits;
-    if (head.layer.places[l].space != Space::activation) {
-        head.layer.places[l] = {Space::activation, head.layer.saved_bytes};
-        head.layer.saved_bytes = align(head.layer.saved_bytes + head.layer.slots[l].bytes());
+    Slot& logits = head.layer.slots[head.logits];
+    if (logits.space != Space::activation) {
+        logits.space = Space::activation;
+        logits.offset = head.layer.saved_bytes;
+        head.layer.saved_bytes = align(head.layer.saved_bytes + logits.bytes);
     }
-    head.layer.lives[l] = {Phase::forward, Phase::backward};
+    logits.born = Phase::forward;
+    logits.dies = Phase::backward;
     // Values that only the loss uses lie next to the master's gathered logits, not in a frame.
     for (const SlotIndex slot : head.layer.slots.indices()) {
         const bool in_a_frame = touches(head.layer.forward, slot) || touches(head.layer.backward, slot);
-        if (!in_a_frame) head.layer.lives[slot].dies = Phase::forward;
+        if (!in_a_frame) head.layer.slots[slot].dies = Phase::forward;
     }
     return head;
 }
@@ -168,9 +170,9 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding
     BodyWriter writer(Phase::exchange);
     const std::int64_t all = tokens() * ranks_;
     const SlotIndex loaded = embedding_.load.out[0];
-    const std::int64_t place = embedding_.layer.places[loaded].offset;
+    const std::int64_t place = embedding_.layer.slots[loaded].offset;
     const SlotIndex own =
-        writer.slot(slot_at(Space::activation, embedding_.layer.slot(loaded), embedding.activation_base + place));
+        writer.slot(slot_at(Space::activation, embedding_.layer.decl(loaded), embedding.activation_base + place));
     SlotIndex whole = kNoSlot;  // only the master has the inputs of all ranks
     if (master) {
         whole = writer.slot(
@@ -214,16 +216,16 @@ Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool mas
 /// The gather of the outputs to the master, the master's loss over all of them, and the scatter of their gradients.
 Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) {
     BodyWriter writer(Phase::exchange, LayerKind::head);
-    const models::SlotDecl& decl = head_.layer.slot(head_.logits);
+    const models::SlotDecl& decl = head_.layer.decl(head_.logits);
     const SlotIndex own =
-        writer.slot(slot_at(Space::activation, decl, head.activation_base + head_.layer.places[head_.logits].offset));
+        writer.slot(slot_at(Space::activation, decl, head.activation_base + head_.layer.slots[head_.logits].offset));
     const std::int64_t all = decl.elements() * ranks_;
     IndexedVector<SlotIndex, SlotIndex> renamed(head_.layer.slots.size(), kNoSlot);
     const auto gathered = [&](SlotIndex slot) {  // the slot of the loss, sized for the batches of all ranks
         if (slot == kNoSlot) return slot;
         SlotIndex& known = renamed[slot];
         if (known != kNoSlot) return known;
-        models::SlotDecl whole = head_.layer.slot(slot);
+        models::SlotDecl whole = head_.layer.decl(slot);
         if (whole.role == SlotRole::loss) {
             known = writer.slot(slot_at(Space::scalars, whole));
             return known;

@@ -85,10 +85,11 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
         bytes += placeholder_bytes(program, bodies);
     }
     // If states are not sharded, the copy is made during the update, when no activation is alive.
-    if (choices.copies_gradients_for_update && layout.rules.shards_states && size_of(layout.gradient_dtype) == 2) {
+    if (choices.copies_gradients_for_update && layout.rules.shards_states &&
+        size_of(layout.rules.gradient_dtype) == 2) {
         bytes += checked_product(ranks.optimizer_elements, size_of(DType::fp32));
     }
-    if (choices.keeps_gradients_beside_sums && narrow && layout.gradient_dtype == DType::fp32) {
+    if (choices.keeps_gradients_beside_sums && narrow && layout.rules.gradient_dtype == DType::fp32) {
         bytes += checked_product(ranks.parameter_elements, size_of(precision.parameter));
     }
     if (layout.rules.dense.ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
@@ -134,13 +135,13 @@ void measure_states(const Plan& plan, const RankLayout& layout, RankClass& resul
         (rules.gathers_units ? (shards_on_host ? 0 : shards) : buffer + shards) + result.weight_copy_bytes;
     memory.gathered = rules.gathers_units ? buffer : 0;
     memory.gradients =
-        checked_product(result.gradient_buffer_elements, size_of(layout.gradient_dtype)) + gradient_shards;
+        checked_product(result.gradient_buffer_elements, size_of(layout.rules.gradient_dtype)) + gradient_shards;
     memory.optimizer_states = savings.offload_optimizer ? 0 : states;
     result.host_bytes = shards_on_host ? shards : 0;
     if (savings.offload_optimizer) {
-        const std::int64_t sent = rules.reduces_units ? size_of(precision.gradient) : size_of(layout.gradient_dtype);
-        result.host_bytes += states + checked_product(result.optimizer_elements,
-                                                      sent + (shards_on_host ? 0 : size_of(precision.parameter)));
+        result.host_bytes +=
+            states + checked_product(result.optimizer_elements,
+                                     size_of(precision.gradient) + (shards_on_host ? 0 : size_of(precision.parameter)));
     }
 }
 

@@ -20,7 +20,6 @@ class RankLayoutBuilder {
                       LayerLibrary& layers, RankClass& result)
         : plan_(plan), shape_(shape), step_(step), layers_(layers), result_(result) {
         layout_.rules = sharding_rules(plan, mesh, result.pp_index);
-        layout_.gradient_dtype = gradient_dtype(plan, layout_.rules);
         const bool fp32_shards = layout_.rules.gathers_units && plan.implementation.stores_fp32_shards;
         layout_.stored_dtype = fp32_shards ? DType::fp32 : plan.training.precision.parameter;
     }
@@ -131,9 +130,9 @@ void RankLayoutBuilder::collect_chunks() {
 void RankLayoutBuilder::push_parameters(ChunkIndex chunk, LaidLayer& layer, ParameterRange range, std::int64_t base) {
     for (std::size_t i = 0; i < layer.lowered->ready_order.size(); ++i) {
         const SlotIndex slot = layer.lowered->ready_order[i];
-        const SlotPlace place = layer.lowered->places[slot];
+        const Slot& place = layer.lowered->slots[slot];
         if (place.range != range) continue;
-        const SlotDecl& decl = layer.lowered->slot(slot);
+        const SlotDecl& decl = place.decl;
         const bool block = layer.lowered->kind == LayerKind::block || layer.lowered->kind == LayerKind::expert_block;
         const std::string prefix = block ? "layers." + std::to_string(layer.index) + "." : "";
         result_.parameters.push_back({.name = prefix + decl.name,
@@ -228,20 +227,12 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
     if (!layout_.rules.of(range).reduces) return;
     LaidLayer& layer = layer_of(end);
     if (layer.cuts.empty()) layer.segment.shard_base[range] = bucket.shard_offset;
-    BucketCut cut{.range = range,
-                  .offset = bucket.offset - layer.segment.gradient_base[range],
-                  .elements = bucket.elements,
-                  .shard_offset = bucket.shard_offset - layer.segment.shard_base[range],
-                  .shard_elements = bucket.shard_elements,
-                  .reduction = layout_.rules.of(range).reduction};
-    for (const SlotIndex slot : layer.lowered->slots.indices()) {
-        const SlotDecl& decl = layer.lowered->slots[slot];
-        if (decl.role == models::SlotRole::gradient && decl.name == end.decl.name + ".gradient") {
-            cut.gradient_slot = slot;
-        }
-    }
-    ORRERY_CHECK(cut.gradient_slot != models::kNoSlot, end.name + " has no gradient");
-    layer.cuts.push_back(cut);
+    layer.cuts.push_back({.range = range,
+                          .offset = bucket.offset - layer.segment.gradient_base[range],
+                          .elements = bucket.elements,
+                          .shard_offset = bucket.shard_offset - layer.segment.shard_base[range],
+                          .shard_elements = bucket.shard_elements,
+                          .reduction = layout_.rules.of(range).reduction});
 }
 
 /// Assigns staging buffers to buckets round-robin, in the order in which the backward pass fills them. An all-reduced
@@ -468,8 +459,8 @@ void RankLayoutBuilder::find_tied() {
             if (layer.lowered->kind == LayerKind::embedding) {
                 embedding = true;
                 for (const SlotIndex slot : layer.lowered->ready_order) {
-                    if (layer.lowered->slot(slot).name != kTiedWeight) continue;
-                    const SlotPlace place = layer.lowered->places[slot];
+                    if (layer.lowered->decl(slot).name != kTiedWeight) continue;
+                    const Slot& place = layer.lowered->slots[slot];
                     result_.tied_parameter_base = layer.segment.parameter_base[place.range] + place.offset;
                     result_.tied_gradient_base = layer.segment.gradient_base[place.range] + place.offset;
                 }

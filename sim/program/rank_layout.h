@@ -63,6 +63,9 @@ struct ShardingRules {
         Reduction reduction;
     };
     Part dense, expert;
+    /// The type in which backward passes write gradients: zero3 that reduces by unit uses the parameters' type,
+    /// everything else Precision::gradient.
+    DType gradient_dtype = DType::fp32;
     bool gathers_units = false;  // zero3: parameters are sharded at rest and gathered by unit
     bool reduces_units = false;  // zero2, zero3 that reduce every micro-batch, with whole backward passes: gradients
                                  //   are reduced by unit, into shards
@@ -84,9 +87,6 @@ struct ShardingRules {
 [[nodiscard]] constexpr GroupAxis sum_axis(ParameterRange range) {
     return range == ParameterRange::tensor_sum ? GroupAxis::tp : GroupAxis::kv;
 }
-/// The type in which backward passes write gradients: zero3 that reduces by unit uses the parameters' type, everything
-/// else Precision::gradient.
-[[nodiscard]] DType gradient_dtype(const Plan& plan, const ShardingRules& rules);
 [[nodiscard]] ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp_index);
 
 /// Staging buffers for the reduction of buckets, each as large as the largest bucket. Units share a single one.
@@ -94,7 +94,6 @@ inline constexpr std::int64_t kStagingBuffers = 2;
 
 struct RankLayout {
     ShardingRules rules;
-    DType gradient_dtype = DType::fp32;
     DType stored_dtype = DType::fp32;  // of parameters between steps; zero3 may store shards in fp32 as master weights
     IndexedVector<ChunkIndex, LaidChunk> chunks;
     std::int32_t window_slots = 0;       // slots for gathered units, without the root units

@@ -67,7 +67,6 @@ class ListMaker {
 
   private:
     [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
-    [[nodiscard]] DType gradient_dtype() const { return layout_.gradient_dtype; }
     [[nodiscard]] ChunkLists chunk_lists(ChunkIndex c);
     void make_transfers(ChunkIndex c, ChunkLists& lists);
     [[nodiscard]] SegmentListId transfer(const std::string& name, Stream stream, CommKind kind, Space space,
@@ -102,7 +101,7 @@ bool weights_read(const LaidChunk& chunk, Space space) {
         if ((space == Space::hidden_in ? segment.hidden_in_offset : segment.gradient_in_offset) >= 0) continue;
         for (const models::Step& step : layer.lowered->backward_weight) {
             for (const SlotIndex slot : slots_read(step)) {
-                if (layer.lowered->places[slot].space == space) return true;
+                if (layer.lowered->slots[slot].space == space) return true;
             }
         }
     }
@@ -286,8 +285,9 @@ void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk
             const GroupAxis axis = sum_axis(range);
             if (elements == 0 || program_.mesh->group_size(axis) < 2) continue;
             const std::int64_t offset = layer.segment.gradient_base[range] - unit.dense().gradient_offset;
-            const SlotIndex slot = writer.slot(flat_slot(Space::gradient, std::string(name_of(range)),
-                                                         SlotRole::gradient, gradient_dtype(), elements, offset));
+            const SlotIndex slot =
+                writer.slot(flat_slot(Space::gradient, std::string(name_of(range)), SlotRole::gradient,
+                                      layout_.rules.gradient_dtype, elements, offset));
             writer.all_reduce(std::string(name_of(axis)) + ".partial_gradients", Stream::tp, axis, slot);
         }
     }
@@ -298,7 +298,7 @@ void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part) {
     const auto slot = [&](Space space, const std::string& name, DType dtype) {
         return writer.slot(flat_slot(space, name, SlotRole::gradient, dtype, part.elements, 0, part.range));
     };
-    const SlotIndex gradient = slot(Space::gradient, "unit.gradients", gradient_dtype());
+    const SlotIndex gradient = slot(Space::gradient, "unit.gradients", layout_.rules.gradient_dtype);
     const SlotIndex shard = slot(Space::gradient_shard, "unit.shard", precision().gradient);
     models::Operator op = writer.streaming(models::OpKind::accumulate, gradient, shard);
     op.bytes_read += op.bytes_written;
@@ -326,8 +326,7 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
         }
         for (BucketCut piece : part.pieces) {
             piece.reduction.replicates = piece.reduction.replicates && last_of_step;
-            write_reduction(writer, part.range == ParameterRange::expert ? "edp.unit" : "dp.unit", piece,
-                            gradient_dtype());
+            write_reduction(writer, part.range == ParameterRange::expert ? "edp.unit" : "dp.unit", piece);
         }
     }
     list.add(segment, writer.finish());
@@ -449,7 +448,7 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
     // The buckets that are still in staging buffers after the last layer's reduction.
     for (const BucketCut& cut : chunk.staged_last) {
         BodyWriter writer(Phase::reduce);
-        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut, gradient_dtype());
+        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut);
         list.add({}, writer.finish());
     }
     return list.finish();

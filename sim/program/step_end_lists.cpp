@@ -61,10 +61,6 @@ class StepEnd {
     void update_on_host();
     [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
     [[nodiscard]] Operator update_operator(BodyWriter& writer, const std::vector<Slot>& all) const;
-    /// The type of the gradients after their reduction.
-    [[nodiscard]] DType reduced_dtype() const {
-        return layout_.rules.reduces_units ? precision().gradient : layout_.gradient_dtype;
-    }
     [[nodiscard]] Slot parameter_slot(DType stored) const {
         return flat_slot(layout_.rules.shards_states ? Space::parameter_shard : Space::parameter, "parameters",
                          SlotRole::parameter, stored, result_.optimizer_elements);
@@ -104,7 +100,7 @@ void StepEnd::reduce_buckets() {
         BodyWriter writer(Phase::gradient_sync);
         const bool scatters = cut.reduction.kind == CommKind::reduce_scatter;
         write_reduction(writer, "dp.bucket." + std::to_string(bucket - result_.buckets.data()), cut,
-                        layout_.gradient_dtype, cut.reduction.staged && !scatters);
+                        cut.reduction.staged && !scatters);
         list_.add(call_at(bucket->offset, bucket->shard_offset), writer.finish());
     }
 }
@@ -134,7 +130,7 @@ void StepEnd::copy_back() {
     if (!layout_.rules.overlaps || layout_.rules.reduces_units) return;
     for (const BucketCut& cut : layout_.staged_last) {
         BodyWriter writer(Phase::gradient_sync);
-        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut, layout_.gradient_dtype);
+        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut);
         list_.add({}, writer.finish());
     }
 }
@@ -149,7 +145,7 @@ void StepEnd::sum_range(ParameterRange range) {
     BodyWriter writer(Phase::gradient_sync);
     writer.all_reduce(std::string(name_of(axis)) + ".partial_gradients", Stream::tp, axis,
                       writer.slot(flat_slot(Space::gradient, "partial.gradients", SlotRole::gradient,
-                                            layout_.gradient_dtype, elements)));
+                                            layout_.rules.gradient_dtype, elements)));
     list_.add(call_at(begin, 0), writer.finish(), true);
 }
 
@@ -170,7 +166,7 @@ void StepEnd::sum_tied() {
     writer.all_reduce(
         "embedding.gradient", Stream::dp, GroupAxis::embedding,
         writer.slot(flat_slot(layout_.rules.reduces_units ? Space::gradient_shard : Space::gradient,
-                              "embedding.weight.gradient", SlotRole::gradient, reduced_dtype(), elements)));
+                              "embedding.weight.gradient", SlotRole::gradient, precision().gradient, elements)));
     list_.add(call_at(base, base), writer.finish(), true);
 }
 
@@ -185,7 +181,7 @@ SegmentListId StepEnd::sync() {
 
 Slot StepEnd::gradient_slot() const {
     return flat_slot(layout_.rules.shards_states ? Space::gradient_shard : Space::gradient, "gradients",
-                     SlotRole::gradient, reduced_dtype(), result_.optimizer_elements);
+                     SlotRole::gradient, precision().gradient, result_.optimizer_elements);
 }
 
 /// Sums the ranks' norm_slot values.
@@ -286,8 +282,8 @@ void StepEnd::update() {
 
 /// Clears the gradients of which the update has cleared only this rank's shard.
 void StepEnd::clear_whole_gradients(BodyWriter& writer) {
-    writer.clear(writer.slot(flat_slot(Space::gradient, "gradients.all", SlotRole::gradient, layout_.gradient_dtype,
-                                       result_.gradient_buffer_elements)));
+    writer.clear(writer.slot(flat_slot(Space::gradient, "gradients.all", SlotRole::gradient,
+                                       layout_.rules.gradient_dtype, result_.gradient_buffer_elements)));
 }
 
 /// Copies the gradients to the host, which updates its states, and copies the parameters back.
@@ -305,7 +301,7 @@ void StepEnd::update_on_host() {
         offset += slot.bytes;
     }
     const Slot host_gradients =
-        flat_slot(Space::host, "gradients.host", SlotRole::gradient, reduced_dtype(), n, offset);
+        flat_slot(Space::host, "gradients.host", SlotRole::gradient, precision().gradient, n, offset);
     const Slot host_parameters = flat_slot(Space::host, "parameters.host", SlotRole::parameter, stored, n,
                                            parameters_stay ? 0 : offset + host_gradients.bytes);
     std::vector<Slot> all{host_parameters, host_gradients};
