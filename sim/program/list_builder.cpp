@@ -59,6 +59,14 @@ const BodyMemory& BodyLibrary::memory(const Segment& call) {
     return known->second;
 }
 
+void ListBuilder::copy_back(Phase phase, const std::vector<BucketCut>& buckets) {
+    for (const BucketCut& bucket : buckets) {
+        BodyWriter writer(phase);
+        write_copy_back(writer, "dp.bucket.at." + std::to_string(bucket.offset), bucket);
+        add({}, writer.finish());
+    }
+}
+
 SegmentListId ListBuilder::finish() {
     orders_.push_back(order_list(result_, list_, result_.segment_waits));
     SegmentList segments;

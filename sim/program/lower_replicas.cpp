@@ -16,16 +16,12 @@ namespace {
 using models::kNoSlot;
 using models::LayerKind;
 using models::Operator;
+using models::OpKind;
 using models::SlotIndex;
 using models::SlotRole;
 using models::Step;
 
 constexpr std::int64_t kCoalescedBytes = 10 << 20;
-
-bool is_matmul(const Step& step) {
-    const auto* op = std::get_if<Operator>(&step);
-    return op != nullptr && op->is_matmul();
-}
 
 /// The head without the loss, and the loss.
 struct SplitHead {
@@ -44,9 +40,7 @@ SplitHead split_head(const LoweredLayer& whole) {
     const SlotIndex gradient = std::get<Operator>(*first_product).in[0];
     head.layer.forward.clear();
     for (auto step = whole.forward.begin(); step != last_product; ++step) {
-        const auto* op = std::get_if<Operator>(&*step);
-        const bool targets = op != nullptr && op->kind == models::OpKind::load_targets;
-        (targets ? head.loss : head.layer.forward).push_back(*step);
+        (is_kind(*step, OpKind::load_targets) ? head.loss : head.layer.forward).push_back(*step);
     }
     head.loss.insert(head.loss.end(), last_product, whole.forward.end());
     head.loss.insert(head.loss.end(), whole.backward.begin(), first_product);
@@ -82,10 +76,8 @@ struct FedEmbedding {
 FedEmbedding split_embedding(const LoweredLayer& whole) {
     FedEmbedding embedding{.layer = whole, .load = {}};
     std::vector<Step>& steps = embedding.layer.forward;
-    const auto found = std::find_if(steps.begin(), steps.end(), [](const Step& step) {
-        const auto* op = std::get_if<Operator>(&step);
-        return op != nullptr && op->kind == models::OpKind::load_tokens;
-    });
+    const auto found =
+        std::find_if(steps.begin(), steps.end(), [](const Step& step) { return is_kind(step, OpKind::load_tokens); });
     ORRERY_CHECK(found != steps.end(), "an embedding without tokens");
     embedding.load = std::get<Operator>(*found);
     steps.erase(found);
@@ -115,17 +107,7 @@ class ReplicaLowering {
     }
 
   private:
-    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
-    [[nodiscard]] std::int64_t tokens() const {
-        return plan_.training.sequence_length * plan_.training.micro_batch_size;
-    }
     RankClass lower(bool master);
-    [[nodiscard]] SegmentListId list_of(RankClass& result, IndexedVector<SegmentListId, ListOrder>& orders,
-                                        const std::vector<Segment>& segments) {
-        ListBuilder list(result, bodies_, orders);
-        for (const Segment& segment : segments) list.add(segment);
-        return list.finish();
-    }
     /// The operator of one rank, scaled to the batches of all ranks.
     [[nodiscard]] Operator on_all_batches(Operator op) const;
     [[nodiscard]] Body scatter_inputs(RankClass& result, const Segment& embedding, bool master);
@@ -136,13 +118,8 @@ class ReplicaLowering {
         std::vector<Segment> forward, backward;
     };
     [[nodiscard]] Passes passes_of(const LaidChunk& chunk);
-    /// The lists of one batch and of the update; kNoList: the rank has no such list.
-    struct BatchLists {
-        SegmentListId inputs = kNoList, broadcast = kNoList, forward = kNoList, loss = kNoList, backward = kNoList,
-                      reduce = kNoList, optimizer = kNoList;
-    };
-    void list_actions(RankClass& result, const BatchLists& batch,
-                      const IndexedVector<SegmentListId, ListOrder>& orders) const;
+    /// Lists the actions of a step: those of each batch, and the update if there is one.
+    void list_actions(RankClass& result, const std::vector<Action>& batch, const StageLists& lists) const;
 
     Program& program_;
     const Plan& plan_;
@@ -157,7 +134,7 @@ class ReplicaLowering {
 
 Operator ReplicaLowering::on_all_batches(Operator op) const {
     op.rows *= ranks_;
-    const bool loads = op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_targets;
+    const bool loads = op.kind == OpKind::load_tokens || op.kind == OpKind::load_targets;
     if (loads) op.sources = ranks_;  // one block per rank, in the layout of scatter and gather
     const auto times = static_cast<double>(ranks_);
     op.flops *= times;
@@ -168,7 +145,7 @@ Operator ReplicaLowering::on_all_batches(Operator op) const {
 
 Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding, bool master) {
     BodyWriter writer(Phase::exchange);
-    const std::int64_t all = tokens() * ranks_;
+    const std::int64_t all = plan_.training.sequence_length * plan_.training.micro_batch_size * ranks_;
     const SlotIndex loaded = embedding_.load.out[0];
     const std::int64_t place = embedding_.layer.slots[loaded].offset;
     const SlotIndex own =
@@ -191,8 +168,9 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding
 /// clear their gradients after each batch, while the master's accumulate.
 Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool master) const {
     BodyWriter writer(Phase::exchange);
+    const Precision& precision = plan_.training.precision;
     const bool gradients = kind == CommKind::reduce;
-    const DType dtype = gradients ? precision().gradient : precision().parameter;
+    const DType dtype = gradients ? precision.gradient : precision.parameter;
     std::int64_t begin = 0, end = 0;
     const auto flush = [&] {
         if (end == begin) return;
@@ -283,42 +261,31 @@ ReplicaLowering::Passes ReplicaLowering::passes_of(const LaidChunk& chunk) {
     return passes;
 }
 
-void ReplicaLowering::list_actions(RankClass& result, const BatchLists& batch,
-                                   const IndexedVector<SegmentListId, ListOrder>& orders) const {
-    ActionOrder order(orders);
+void ReplicaLowering::list_actions(RankClass& result, const std::vector<Action>& batch, const StageLists& lists) const {
+    ActionOrder order(lists.orders);
+    const auto emit = [&](Action action) {
+        action.first_wait = static_cast<std::int32_t>(result.waits.size());
+        action.wait_count = order.add(result.actions.next_index(), action, {}, result.waits);
+        result.actions.push_back(action);
+    };
     for (int pass = 0; pass < 2; ++pass) {  // the second pass sees the first as the previous step
         result.actions.clear();
         result.waits.clear();
         if (pass > 0) order.next_step();
-        const auto emit = [&](Action action) {
-            if (action.segments == kNoList) return;
-            action.first_wait = static_cast<std::int32_t>(result.waits.size());
-            action.wait_count = order.add(result.actions.next_index(), action, {}, result.waits);
-            result.actions.push_back(action);
-        };
         for (std::int32_t m = 0; m < static_cast<std::int32_t>(plan_.micro_batches()); ++m) {
-            const auto exchange = [&](SegmentListId segments) {
-                emit({.kind = ActionKind::exchange, .micro_batch = m, .segments = segments, .activation_frame = 0});
-            };
-            exchange(batch.inputs);
-            exchange(batch.broadcast);
-            emit({.kind = ActionKind::forward, .micro_batch = m, .segments = batch.forward, .activation_frame = 0});
-            exchange(batch.loss);
-            emit({.kind = ActionKind::backward,
-                  .micro_batch = m,
-                  .segments = batch.backward,
-                  .activation_frame = 0,
-                  .backward_boundary = 0});
-            exchange(batch.reduce);
+            for (Action action : batch) {
+                action.micro_batch = m;
+                emit(action);
+            }
         }
-        emit({.kind = ActionKind::optimizer_step, .segments = batch.optimizer});
+        if (lists.optimizer != kNoList) emit({.kind = ActionKind::optimizer_step, .segments = lists.optimizer});
     }
 }
 
 RankClass ReplicaLowering::lower(bool master) {
     RankClass result;
     result.name = master ? "master" : "replicas";
-    RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, layers_, result);
+    const RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, layers_, result);
     const LaidChunk& chunk = layout.chunks.front();
     // Only the head's logits are kept in the frame, not the loss's values.
     const LaidLayer& head = chunk.layers.back();
@@ -326,27 +293,33 @@ RankClass ReplicaLowering::lower(bool master) {
     if (!master) result.optimizer_elements = 0;
 
     StageLists lists;
-    const auto list = [&](const std::vector<Segment>& segments) { return list_of(result, lists.orders, segments); };
-    const auto single = [&](Body body) {
-        ListBuilder one(result, bodies_, lists.orders);
-        one.add({}, std::move(body));
-        return one.finish();
+    const ListParts parts{program_, layout, bodies_, result, lists};
+    std::vector<Action> batch;
+    const auto add = [&](ActionKind kind, ListBuilder list) {
+        batch.push_back({.kind = kind, .segments = list.finish(), .activation_frame = 0});
+        if (kind == ActionKind::backward) batch.back().backward_boundary = 0;
+    };
+    const auto pass = [&](ActionKind kind, const std::vector<Segment>& segments) {
+        ListBuilder list = parts.new_list();
+        for (const Segment& segment : segments) list.add(segment);
+        add(kind, std::move(list));
+    };
+    const auto exchange = [&](Body body) {
+        ListBuilder list = parts.new_list();
+        list.add({}, std::move(body));
+        add(ActionKind::exchange, std::move(list));
     };
     const Passes passes = passes_of(chunk);
-    BatchLists batch;
-    batch.forward = list(passes.forward);
-    batch.backward = list(passes.backward);
     if (ranks_ > 1) {
-        batch.inputs = single(scatter_inputs(result, chunk.layers.front().segment, master));
-        batch.broadcast = single(coalesced(result, CommKind::broadcast, master));
-        batch.reduce = single(coalesced(result, CommKind::reduce, master));
+        exchange(scatter_inputs(result, chunk.layers.front().segment, master));
+        exchange(coalesced(result, CommKind::broadcast, master));
     }
-    batch.loss = single(loss(result, head.segment, master));
-    if (master) {
-        list_optimizer(program_, layout, bodies_, result, lists);
-        batch.optimizer = lists.optimizer;
-    }
-    list_actions(result, batch, lists.orders);
+    pass(ActionKind::forward, passes.forward);
+    exchange(loss(result, head.segment, master));
+    pass(ActionKind::backward, passes.backward);
+    if (ranks_ > 1) exchange(coalesced(result, CommKind::reduce, master));
+    if (master) list_optimizer(parts);
+    list_actions(result, batch, lists);
     result.chunks.front().frame_count = 1;
     result.backward_boundary_count = 1;
     measure_memory(program_, layout, bodies_, result);

@@ -22,6 +22,7 @@ class RankLayoutBuilder {
         layout_.rules = sharding_rules(plan, mesh, result.pp_index);
         const bool fp32_shards = layout_.rules.gathers_units && plan.implementation.stores_fp32_shards;
         layout_.stored_dtype = fp32_shards ? DType::fp32 : plan.training.precision.parameter;
+        layout_.keeps_master = plan.training.precision.master_weights && layout_.stored_dtype != DType::fp32;
     }
 
     RankLayout run() {

@@ -75,6 +75,8 @@ struct ShardingRules {
     [[nodiscard]] const Part& of(ParameterRange range) const {
         return range == ParameterRange::expert ? expert : dense;
     }
+    /// zero1, zero2: each rank updates a part of every bucket, and the parts are gathered again.
+    [[nodiscard]] bool gathers_buckets() const { return shards_states && !gathers_units; }
     [[nodiscard]] bool has_units() const { return gathers_units || reduces_units; }
     [[nodiscard]] bool is_staged() const { return dense.reduction.staged || expert.reduction.staged; }
     /// The axis of the ranks that share one set of shards, over which parameters are gathered.
@@ -95,6 +97,7 @@ inline constexpr std::int64_t kStagingBuffers = 2;
 struct RankLayout {
     ShardingRules rules;
     DType stored_dtype = DType::fp32;  // of parameters between steps; zero3 may store shards in fp32 as master weights
+    bool keeps_master = false;         // an fp32 copy of the parameters; shards that are stored in fp32 need none
     IndexedVector<ChunkIndex, LaidChunk> chunks;
     std::int32_t window_slots = 0;       // slots for gathered units, without the root units
     std::int32_t gradient_slots = 0;     // slots for the gradients of units, without the root units

@@ -119,12 +119,12 @@ void StageActions::post_receive(std::size_t index) {
     const double posted = timeline_.posted(result_.pp_index, index);
     if (task.kind == Kind::forward && lists.receives && here.input < 0) {
         here.input = inputs_.take(posted);
-        emit(action_of(ActionKind::recv_forward, task, lists.recv_forward, {.input = here.input}));
+        emit(action_of(ActionKind::recv_forward, task, lists.recv_forward.list, {.input = here.input}));
     }
     const bool needs_gradient = task.kind == Kind::backward || task.kind == Kind::backward_input;
     if (needs_gradient && lists.sends && here.gradient < 0) {
         here.gradient = gradients_.take(posted);
-        emit(action_of(ActionKind::recv_backward, task, lists.recv_backward, {.gradient = here.gradient}));
+        emit(action_of(ActionKind::recv_backward, task, lists.recv_backward.list, {.gradient = here.gradient}));
     }
 }
 
@@ -148,7 +148,7 @@ void StageActions::forward(const ComputeTask& task, bool first) {
     action.output_stays = lists.output_stays;
     emit(action, more);
     if (!lists.sends) return;
-    const Action send = action_of(ActionKind::send_forward, task, lists.send_forward, {.output = output});
+    const Action send = action_of(ActionKind::send_forward, task, lists.send_forward.list, {.output = output});
     if (overlaps_next()) {
         deferred_.push_back(send);
     } else {
@@ -205,7 +205,7 @@ void StageActions::pass_gradient_on(const ComputeTask& task, std::int32_t gradie
     } else if (lists.input_stays) {
         held(neighbour_chunk(task.chunk, -1), task.micro_batch).gradient = gradient;
     } else if (lists.receives) {
-        emit(action_of(ActionKind::send_backward, task, lists.send_backward,
+        emit(action_of(ActionKind::send_backward, task, lists.send_backward.list,
                        {.gradient = gradient, .gradient_out = gradient}));
         gradients_.give_back(gradient, timeline_.arrival(result_.pp_index, now_));
     } else {
@@ -229,7 +229,7 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, bound_by_backward(here)),
          more);
     for (const Action& send : deferred_) {
-        emit(send, {{{.token = ActionUse::Token::block, .stream = lists_of(send).send_forward_stream}}});
+        emit(send, {{{.token = ActionUse::Token::block, .stream = lists_of(send).send_forward.stream}}});
     }
     deferred_.clear();
     frames_[task.chunk].give_back(here.frame);
@@ -290,9 +290,8 @@ void StageActions::emit(Action action, std::span<const ActionUse> more) {
         const bool is_vocabulary = is_pass(action.kind) && lists_of(action).is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
             const ChunkLists& lists = lists_of(action);
-            const bool activations = action.kind == ActionKind::send_forward;
-            sends_in_flight_.push_back({index, activations ? lists.send_forward_stream : lists.send_backward_stream,
-                                        timeline_.arrival(result_.pp_index, now_)});
+            const Transfer& send = action.kind == ActionKind::send_forward ? lists.send_forward : lists.send_backward;
+            sends_in_flight_.push_back({index, send.stream, timeline_.arrival(result_.pp_index, now_)});
         } else if ((is_pass(action.kind) || last) && !is_vocabulary) {
             for (const SendInFlight& send : sends_in_flight_) {
                 // Waiting for a send whose receiver posts only after this computation is due could deadlock.

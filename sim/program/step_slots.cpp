@@ -53,6 +53,16 @@ void rename(Step& step, Access access, SlotIndex from, SlotIndex to) {
 
 }  // namespace
 
+bool is_kind(const Step& step, models::OpKind kind) {
+    const auto* op = std::get_if<Operator>(&step);
+    return op != nullptr && op->kind == kind;
+}
+
+bool is_matmul(const Step& step) {
+    const auto* op = std::get_if<Operator>(&step);
+    return op != nullptr && op->is_matmul();
+}
+
 std::vector<SlotIndex> slots_read(const Step& step) {
     return slots_of(step, Access::read);
 }

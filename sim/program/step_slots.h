@@ -1,4 +1,5 @@
-// Private to the lowerings: the slots that a layer's steps (operators and boundaries) read and write.
+// Private to the lowerings: questions about a layer's steps (operators and boundaries), and the slots that they read
+// and write.
 #pragma once
 
 #include <vector>
@@ -6,6 +7,10 @@
 #include "models/layer.h"
 
 namespace orrery::program {
+
+/// Whether the step is an operator of this kind, or a product.
+[[nodiscard]] bool is_kind(const models::Step& step, models::OpKind kind);
+[[nodiscard]] bool is_matmul(const models::Step& step);
 
 /// The slots that a step reads or writes. The scratch slot of an operator is in neither list.
 [[nodiscard]] std::vector<models::SlotIndex> slots_read(const models::Step& step);

@@ -22,14 +22,6 @@ using models::SlotIndex;
 using models::SlotRole;
 using models::Step;
 
-bool is_kind(const Step& step, OpKind kind) {
-    const auto* op = std::get_if<Operator>(&step);
-    return op != nullptr && op->kind == kind;
-}
-bool is_product(const Step& step) {
-    const auto* op = std::get_if<Operator>(&step);
-    return op != nullptr && op->is_matmul();
-}
 bool is_reduction(const Step& step) {
     const auto* boundary = std::get_if<Boundary>(&step);
     return boundary != nullptr && boundary->kind == Boundary::Kind::reduce;
@@ -56,7 +48,7 @@ SlotIndex hidden_gradient_of(const Layer& layer) {
 class HeadParts {
   public:
     explicit HeadParts(Layer head) : head_(std::move(head)) {
-        const auto first = std::find_if(head_.forward.begin(), head_.forward.end(), is_product);
+        const auto first = std::find_if(head_.forward.begin(), head_.forward.end(), is_matmul);
         ORRERY_CHECK(first != head_.forward.end(), "a head without a product");
         first_product_ = static_cast<std::size_t>(first - head_.forward.begin());
         normed_ = std::get<Operator>(*first).in[0];
