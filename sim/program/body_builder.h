@@ -149,8 +149,9 @@ struct BodyMemory {
     std::int64_t activation_net = 0;
     std::int64_t activation_peak = 0;  // >= 0
     std::int64_t transient_peak = 0;
-    std::int64_t joint_peak = 0;  // activations and transients together
+    std::int64_t joint_peak = 0;       // activations and transients together
+    std::int32_t joint_position = -1;  // at which joint_peak is first reached
 };
-[[nodiscard]] BodyMemory walk_body(const Body& body, const Segment& segment);
+[[nodiscard]] BodyMemory walk_body(const Body& body, const SlotStays& slots);
 
 }  // namespace orrery::program

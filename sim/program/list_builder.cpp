@@ -55,8 +55,14 @@ const BodyMemory& BodyLibrary::memory(const Segment& call) {
                                      call.gradient_in_offset >= 0, call.gradient_out_offset >= 0,
                                      call.in_offload_window};
     const auto [known, fresh] = memories_.try_emplace({call.body, places});
-    if (fresh) known->second = walk_body(body(call.body), call);
+    if (fresh) known->second = walk_body(body(call.body), walk_slots(body(call.body), call));
     return known->second;
+}
+
+void ListBuilder::pass(const LaidLayer& layer, Phase phase, const std::vector<BucketCut>& buckets) {
+    Segment segment = layer.segment;
+    segment.body = bodies_.pass(*layer.lowered, phase, buckets);
+    add(segment);
 }
 
 void ListBuilder::copy_back(Phase phase, const std::vector<BucketCut>& buckets) {

@@ -113,11 +113,6 @@ class ReplicaLowering {
     [[nodiscard]] Body scatter_inputs(RankClass& result, const Segment& embedding, bool master);
     [[nodiscard]] Body coalesced(const RankClass& result, CommKind kind, bool master) const;
     [[nodiscard]] Body loss(RankClass& result, const Segment& head, bool master);
-    /// The segments of the rank's layers, in the order of each pass.
-    struct Passes {
-        std::vector<Segment> forward, backward;
-    };
-    [[nodiscard]] Passes passes_of(const LaidChunk& chunk);
     /// Lists the actions of a step: those of each batch, and the update if there is one.
     void list_actions(RankClass& result, const std::vector<Action>& batch, const StageLists& lists) const;
 
@@ -129,7 +124,6 @@ class ReplicaLowering {
     std::int64_t ranks_;
     FedEmbedding embedding_;
     SplitHead head_;
-    BodyId embedding_forward_ = -1, head_forward_ = -1, head_backward_ = -1;
 };
 
 Operator ReplicaLowering::on_all_batches(Operator op) const {
@@ -236,31 +230,6 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
     return writer.finish();
 }
 
-ReplicaLowering::Passes ReplicaLowering::passes_of(const LaidChunk& chunk) {
-    if (head_forward_ < 0) {
-        embedding_forward_ = bodies_.add(build_body(embedding_.layer, Phase::forward, embedding_.layer.forward, {}));
-        head_forward_ = bodies_.add(build_body(head_.layer, Phase::forward, head_.layer.forward, {}));
-        head_backward_ = bodies_.add(build_body(head_.layer, Phase::backward, head_.layer.backward, {}));
-    }
-    Passes passes;
-    const auto call = [](std::vector<Segment>& pass, const LaidLayer& layer, BodyId body) {
-        pass.push_back(layer.segment);
-        pass.back().body = body;
-    };
-    for (const LaidLayer& layer : chunk.layers) {
-        const LoweredLayer& lowered = *layer.lowered;
-        const bool is_head = &layer == &chunk.layers.back(), is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
-        if (!lowered.prepare.empty()) call(passes.forward, layer, bodies_.pass(lowered, Phase::prepare, {}));
-        call(passes.forward, layer,
-             is_head  ? head_forward_
-             : is_fed ? embedding_forward_
-                      : bodies_.pass(lowered, Phase::forward, {}));
-        call(passes.backward, layer, is_head ? head_backward_ : bodies_.pass(lowered, Phase::backward, {}));
-    }
-    std::reverse(passes.backward.begin(), passes.backward.end());
-    return passes;
-}
-
 void ReplicaLowering::list_actions(RankClass& result, const std::vector<Action>& batch, const StageLists& lists) const {
     ActionOrder order(lists.orders);
     const auto emit = [&](Action action) {
@@ -285,11 +254,12 @@ void ReplicaLowering::list_actions(RankClass& result, const std::vector<Action>&
 RankClass ReplicaLowering::lower(bool master) {
     RankClass result;
     result.name = master ? "master" : "replicas";
-    const RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, layers_, result);
-    const LaidChunk& chunk = layout.chunks.front();
+    RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, layers_, result);
+    std::vector<LaidLayer>& layers = layout.chunks.front().layers;
     // Only the head's logits are kept in the frame, not the loss's values.
-    const LaidLayer& head = chunk.layers.back();
-    result.chunks.front().frame_bytes += head_.layer.saved_bytes - head.lowered->saved_bytes;
+    result.chunks.front().frame_bytes += head_.layer.saved_bytes - layers.back().lowered->saved_bytes;
+    layers.back().lowered = &head_.layer;
+    if (ranks_ > 1) layers.front().lowered = &embedding_.layer;
     if (!master) result.optimizer_elements = 0;
 
     StageLists lists;
@@ -299,24 +269,24 @@ RankClass ReplicaLowering::lower(bool master) {
         batch.push_back({.kind = kind, .segments = list.finish(), .activation_frame = 0});
         if (kind == ActionKind::backward) batch.back().backward_boundary = 0;
     };
-    const auto pass = [&](ActionKind kind, const std::vector<Segment>& segments) {
-        ListBuilder list = parts.new_list();
-        for (const Segment& segment : segments) list.add(segment);
-        add(kind, std::move(list));
-    };
     const auto exchange = [&](Body body) {
         ListBuilder list = parts.new_list();
         list.add({}, std::move(body));
         add(ActionKind::exchange, std::move(list));
     };
-    const Passes passes = passes_of(chunk);
     if (ranks_ > 1) {
-        exchange(scatter_inputs(result, chunk.layers.front().segment, master));
+        exchange(scatter_inputs(result, layers.front().segment, master));
         exchange(coalesced(result, CommKind::broadcast, master));
     }
-    pass(ActionKind::forward, passes.forward);
-    exchange(loss(result, head.segment, master));
-    pass(ActionKind::backward, passes.backward);
+    ListBuilder forward = parts.new_list(), backward = parts.new_list();
+    for (const LaidLayer& layer : layers) {
+        forward.prepare(layer);
+        forward.pass(layer, Phase::forward);
+    }
+    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) backward.pass(*layer, Phase::backward);
+    add(ActionKind::forward, std::move(forward));
+    exchange(loss(result, layers.back().segment, master));
+    add(ActionKind::backward, std::move(backward));
     if (ranks_ > 1) exchange(coalesced(result, CommKind::reduce, master));
     if (master) list_optimizer(parts);
     list_actions(result, batch, lists);

@@ -62,7 +62,6 @@ class ListMaker : ListParts {
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
     void gather_buckets(ListBuilder& list, ChunkIndex chunk);
     void add_offload(ListBuilder& list, const LaidLayer& layer, bool out);
-    void prepare(ListBuilder& list, const LaidLayer& layer);
 
     const ScheduleShape& shape_;
     const models::DataParallelChoices& choices_ = plan.implementation.data_parallel;
@@ -305,14 +304,6 @@ void ListMaker::gather_buckets(ListBuilder& list, ChunkIndex c) {
     }
 }
 
-/// Adds the pass that makes fp8 copies of the layer's weights.
-void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer) {
-    if (layer.lowered->prepare.empty()) return;
-    Segment segment = layer.segment;
-    segment.body = bodies.pass(*layer.lowered, Phase::prepare, {});
-    list.add(segment);
-}
-
 /// Adds the copy of a layer's saved activations to the host (`out`) or back.
 void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out) {
     const std::int64_t bytes = layer.lowered->saved_bytes;
@@ -349,10 +340,8 @@ SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step
             gather_through(std::max<std::size_t>(next_unit == 0 ? 0 : next_unit - 1,
                                                  static_cast<std::size_t>(layer.unit + ahead)));
         }
-        if (first_of_step || rules.gathers_units) prepare(list, layer);
-        Segment segment = layer.segment;
-        segment.body = bodies.pass(*layer.lowered, Phase::forward, {});
-        list.add(segment);
+        if (first_of_step || rules.gathers_units) list.prepare(layer);
+        list.pass(layer, Phase::forward);
         if (layer.offloaded) add_offload(list, layer, true);
     }
     if (plan.implementation.host.waits_after_micro_batch && result.chunks[c].has_head) {
@@ -389,14 +378,12 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
             }
         }
         // The place of the fp8 copies has been used by other layers since the forward pass.
-        if (rules.gathers_units && has_input) prepare(list, layer);
+        if (rules.gathers_units && has_input) list.prepare(layer);
         for (const LaidLayer* other : reloads.before(layer)) add_offload(list, *other, false);
-        Segment segment = layer.segment;
         std::vector<BucketCut> buckets;
         if (cuts) buckets = layer.cuts;
         for (BucketCut& bucket : buckets) bucket.reduction.again = !last_of_step;
-        segment.body = bodies.pass(*layer.lowered, phase, buckets);
-        list.add(segment);
+        list.pass(layer, phase, buckets);
         const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
         if (reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
     }

@@ -142,6 +142,12 @@ class ListBuilder {
         segment.body = bodies_.add(std::move(body));
         add(segment, after_all);
     }
+    /// Adds a pass over the layer, which reduces these buckets.
+    void pass(const LaidLayer& layer, Phase phase, const std::vector<BucketCut>& buckets = {});
+    /// Adds the pass that makes fp8 copies of the layer's weights, if it has any.
+    void prepare(const LaidLayer& layer) {
+        if (!layer.lowered->prepare.empty()) pass(layer, Phase::prepare);
+    }
     /// Adds the copies of reduced buckets from the staging buffers into the gradients.
     void copy_back(Phase phase, const std::vector<BucketCut>& buckets);
     [[nodiscard]] bool is_empty() const { return list_.empty(); }
