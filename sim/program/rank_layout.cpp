@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "core/error.h"
@@ -35,7 +36,10 @@ class RankLayoutBuilder {
             cut_buckets();
             stage_buckets();
         }
-        size_shards();
+        const ShardingRules& rules = layout_.rules;
+        result_.parameter_shards_alias = rules.gathers_buckets();
+        result_.gradient_shards_alias = rules.shards_states && !rules.reduces_units;
+        result_.optimizer_elements = rules.shards_states ? result_.shard_elements : result_.parameter_elements;
         find_tied();
         place_copies();
         for (const ChunkIndex c : layout_.chunks.indices()) place_activations(c);
@@ -70,7 +74,6 @@ class RankLayoutBuilder {
     }
     void place_units();
     void set_bases(LaidChunk& chunk, Unit& unit);
-    void size_shards();
     void find_tied();
     void place_copies();
     void place_activations(ChunkIndex chunk);
@@ -154,11 +157,10 @@ void RankLayoutBuilder::place_flat() {
     for (const ParameterRange range : kRanges) {
         result_.range_begin[range] = next;
         for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-            auto& layers = layout_.chunks[c].layers;
-            for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-                layer->segment.parameter_base[range] = layer->segment.gradient_base[range] = next;
-                push_parameters(c, *layer, range, next);
-                next += layer->lowered->elements[range];
+            for (LaidLayer& layer : std::views::reverse(layout_.chunks[c].layers)) {
+                layer.segment.parameter_base[range] = layer.segment.gradient_base[range] = next;
+                push_parameters(c, layer, range, next);
+                next += layer.lowered->elements[range];
             }
         }
         result_.range_end[range] = next;
@@ -257,16 +259,15 @@ void RankLayoutBuilder::stage_buckets() {
     std::array<const BucketCut*, kStagingBuffers> held{};
     std::array<std::int64_t, kStagingBuffers> held_at{};
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-        auto& layers = layout_.chunks[c].layers;
         std::vector<BucketCut>& last = every ? layout_.chunks[c].staged_last : layout_.staged_last;
         if (every) held = {};
-        for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-            for (BucketCut& cut : layer->cuts) {
+        for (LaidLayer& layer : std::views::reverse(layout_.chunks[c].layers)) {
+            for (BucketCut& cut : layer.cuts) {
                 if (!cut.reduction.staged) continue;
                 const std::size_t buffer = turn++ % kStagingBuffers;
                 cut.reduction_offset = static_cast<std::int64_t>(buffer) * layout_.staging_bytes;
                 if (cut.reduction.kind == CommKind::reduce_scatter) continue;
-                const std::int64_t base = layer->segment.gradient_base[cut.range];
+                const std::int64_t base = layer.segment.gradient_base[cut.range];
                 if (held[buffer] != nullptr) {
                     cut.back_offset = held_at[buffer] - base;
                     cut.back_elements = held[buffer]->elements;
@@ -289,33 +290,26 @@ void RankLayoutBuilder::cut_units() {
     const bool root = choices.keeps_root_gathered || plan_.model.tied_embeddings;
     const std::int64_t cap = choices.buckets_by_layer ? 0 : bucket_cap(false);
     for (LaidChunk& chunk : layout_.chunks) {
+        std::vector<Unit>& units = chunk.units;
         const auto is_root = [&](const LaidLayer& layer) {
-            return root && (layer.lowered->kind == LayerKind::embedding || layer.lowered->kind == LayerKind::head);
+            const bool end = layer.lowered->kind == LayerKind::embedding || layer.lowered->kind == LayerKind::head;
+            return root && end && layer.lowered->parameter_elements() > 0;
         };
-        Unit outer{.root = true};
-        std::vector<Unit> units;
+        if (std::ranges::any_of(chunk.layers, is_root)) units.push_back({.root = true});
         std::int64_t held = 0;
         for (std::size_t l = 0; l < chunk.layers.size(); ++l) {
-            const LaidLayer& layer = chunk.layers[l];
-            if (layer.lowered->parameter_elements() == 0) continue;
-            if (is_root(layer)) {
-                outer.layers.push_back(static_cast<std::int32_t>(l));
-                continue;
-            }
+            LaidLayer& layer = chunk.layers[l];
             const std::int64_t elements = layer.lowered->parameter_elements();
-            if (units.empty() || held + elements > cap) {
-                units.emplace_back();
-                held = 0;
+            if (elements == 0) continue;
+            if (!is_root(layer)) {
+                if (units.empty() || units.back().root || held + elements > cap) {
+                    units.emplace_back();
+                    held = 0;
+                }
+                held += elements;
             }
-            units.back().layers.push_back(static_cast<std::int32_t>(l));
-            held += elements;
-        }
-        if (!outer.layers.empty()) chunk.units.push_back(std::move(outer));
-        for (Unit& unit : units) chunk.units.push_back(std::move(unit));
-        for (std::size_t u = 0; u < chunk.units.size(); ++u) {
-            for (const std::int32_t l : chunk.units[u].layers) {
-                chunk.layers[static_cast<std::size_t>(l)].unit = static_cast<std::int32_t>(u);
-            }
+            layer.unit = is_root(layer) ? 0 : static_cast<std::int32_t>(units.size()) - 1;
+            units[static_cast<std::size_t>(layer.unit)].layers.push_back(l);
         }
     }
 }
@@ -342,8 +336,8 @@ void RankLayoutBuilder::assign_window_slots() {
 void RankLayoutBuilder::lay_part(ChunkIndex chunk, const Unit& unit, Unit::Part& part) {
     const std::int64_t begin = result_.parameter_elements;
     const std::size_t first = result_.parameters.size();
-    for (std::size_t i = unit.layers.size(); i-- > 0;) {
-        LaidLayer& layer = layout_.chunks[chunk].layers[static_cast<std::size_t>(unit.layers[i])];
+    for (const std::size_t l : std::views::reverse(unit.layers)) {
+        LaidLayer& layer = layout_.chunks[chunk].layers[l];
         for (const ParameterRange range : kRanges) {
             if (&unit.of(range) != &part) continue;
             layer.segment.parameter_base[range] = layer.segment.gradient_base[range] =
@@ -385,11 +379,10 @@ void RankLayoutBuilder::place_units() {
     assign_window_slots();
     std::int64_t roots = 0, slot = 0;  // padded elements of all root units, and of the largest other unit
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-        std::vector<Unit>& units = layout_.chunks[c].units;
-        for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-            for (Unit::Part& part : unit->parts) lay_part(c, *unit, part);
-            if (unit->root) roots += unit->elements();
-            if (!unit->root) slot = std::max(slot, unit->elements());
+        for (Unit& unit : std::views::reverse(layout_.chunks[c].units)) {
+            for (Unit::Part& part : unit.parts) lay_part(c, unit, part);
+            if (unit.root) roots += unit.elements();
+            if (!unit.root) slot = std::max(slot, unit.elements());
         }
     }
     std::int64_t whole = 0;  // zero2: next offset among the parameters, which are whole and in flat order
@@ -423,8 +416,8 @@ void RankLayoutBuilder::place_units() {
 
 /// Sets the bases of the unit's layers, and the places of its pieces in the staging buffer.
 void RankLayoutBuilder::set_bases(LaidChunk& chunk, Unit& unit) {
-    for (const std::int32_t l : unit.layers) {
-        Segment& segment = chunk.layers[static_cast<std::size_t>(l)].segment;
+    for (const std::size_t l : unit.layers) {
+        Segment& segment = chunk.layers[l].segment;
         for (const ParameterRange range : kRanges) {
             const Unit::Part& part = unit.of(range);
             segment.parameter_base[range] += part.window_offset;
@@ -444,51 +437,32 @@ void RankLayoutBuilder::set_bases(LaidChunk& chunk, Unit& unit) {
     layout_.staging_bytes = std::max(layout_.staging_bytes, all);
 }
 
-void RankLayoutBuilder::size_shards() {
-    const ShardingRules& rules = layout_.rules;
-    if (!rules.shards_states) result_.shard_elements = 0;
-    result_.parameter_shards_alias = rules.shards_states && !rules.gathers_units;
-    result_.gradient_shards_alias = rules.shards_states && !rules.reduces_units;
-    result_.optimizer_elements = rules.shards_states ? result_.shard_elements : result_.parameter_elements;
-}
-
 void RankLayoutBuilder::find_tied() {
-    if (!plan_.model.tied_embeddings) return;
-    bool embedding = false, head = false;
-    for (const LaidChunk& chunk : layout_.chunks) {
-        for (const LaidLayer& layer : chunk.layers) {
-            if (layer.lowered->kind == LayerKind::embedding) {
-                embedding = true;
-                for (const SlotIndex slot : layer.lowered->ready_order) {
-                    if (layer.lowered->decl(slot).name != kTiedWeight) continue;
-                    const Slot& place = layer.lowered->slots[slot];
-                    result_.tied_parameter_base = layer.segment.parameter_base[place.range] + place.offset;
-                    result_.tied_gradient_base = layer.segment.gradient_base[place.range] + place.offset;
-                }
-            }
-            head = head || layer.lowered->kind == LayerKind::head;
-        }
-    }
-    layout_.holds_tied_copy = embedding != head && plan_.parallelism.pp > 1;
-    if (!layers_.ties_locally()) result_.tied_parameter_base = result_.tied_gradient_base = -1;
+    const auto has = [&](bool Chunk::*end) { return std::ranges::any_of(result_.chunks, end); };
+    const bool holds_one_end = has(&Chunk::has_embedding) != has(&Chunk::has_head);
+    layout_.holds_tied_copy = plan_.model.tied_embeddings && plan_.parallelism.pp > 1 && holds_one_end;
+    const auto weight = std::ranges::find(result_.parameters, kTiedWeight, &Parameter::name);
+    if (!layers_.ties_locally() || weight == result_.parameters.end()) return;
+    const LaidLayer& embedding = layer_of(*weight);
+    const auto is_weight = [](const Slot& slot) { return slot.decl.name == kTiedWeight; };
+    const Slot& place = *std::ranges::find_if(embedding.lowered->slots, is_weight);
+    result_.tied_parameter_base = embedding.segment.parameter_base[place.range] + place.offset;
+    result_.tied_gradient_base = embedding.segment.gradient_base[place.range] + place.offset;
 }
 
 /// Places the fp8 copies of weights: one for each layer, or, if parameters are gathered by unit, a single place that
 /// all layers share.
 void RankLayoutBuilder::place_copies() {
-    const bool windowed = layout_.rules.gathers_units;
-    std::int64_t next = 0, largest = 0;
-    for (LaidChunk& chunk : layout_.chunks) {
-        for (const LaidLayer& layer : chunk.layers) largest = std::max(largest, layer.lowered->weight_copy_bytes);
-    }
+    const bool shared = layout_.rules.gathers_units;
+    std::int64_t& bytes = result_.weight_copy_bytes;
     for (LaidChunk& chunk : layout_.chunks) {
         for (LaidLayer& layer : chunk.layers) {
-            if (layer.lowered->weight_copy_bytes == 0) continue;
-            layer.segment.weight_copy_base = windowed ? 0 : next;
-            next += layer.lowered->weight_copy_bytes;
+            const std::int64_t own = layer.lowered->weight_copy_bytes;
+            if (own == 0) continue;
+            layer.segment.weight_copy_base = shared ? 0 : bytes;
+            bytes = shared ? std::max(bytes, own) : bytes + own;
         }
     }
-    result_.weight_copy_bytes = windowed ? largest : next;
 }
 
 /// Lays out a frame, which holds what a micro-batch saves for its backward. Inputs that need not be kept alternate

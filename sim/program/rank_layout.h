@@ -36,7 +36,7 @@ struct Unit {
         /// embedding is a piece by itself.
         std::vector<BucketCut> pieces;
     };
-    std::vector<std::int32_t> layers;  // indices in LaidChunk::layers, in forward order
+    std::vector<std::size_t> layers;  // indices in LaidChunk::layers, in forward order
     std::array<Part, 2> parts{Part{}, Part{.range = ParameterRange::expert}};
     bool root = false;      // embedding and head, which have a place of their own before the window's slots
     std::int32_t slot = 0;  // index of its slot in the window, unless it is the root

@@ -188,7 +188,7 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     for (const Unit::Part& part : unit.parts) {
         if (part.elements == 0) continue;
         Segment segment;
-        segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+        segment.layer = chunk.layers[unit.layers.front()].index;
         segment.parameter_base[ParameterRange::dense] = part.window_offset;
         segment.shard_base[ParameterRange::dense] = part.shard_offset;
         segment.host_base = part.shard_offset * size_of(layout.stored_dtype);
@@ -242,8 +242,8 @@ void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, const BucketC
 
 /// Sums partial gradients over tensor-parallel ranks before the data-parallel reduction.
 void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit) {
-    for (const std::int32_t l : unit.layers) {
-        const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
+    for (const std::size_t l : unit.layers) {
+        const LaidLayer& layer = chunk.layers[l];
         for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
             const std::int64_t elements = layer.lowered->elements[range];
             const GroupAxis axis = sum_axis(range);
@@ -277,7 +277,7 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     sum_over_tensor_ranks(writer, chunk, unit);
     writer.join();  // the reductions below access the same gradients through other slots
     Segment segment;
-    segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+    segment.layer = chunk.layers[unit.layers.front()].index;
     segment.gradient_base.fill(unit.dense().gradient_offset);
     segment.shard_base.fill(unit.dense().shard_offset);
     for (const Unit::Part& part : unit.parts) {
@@ -384,7 +384,7 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
         if (cuts) buckets = layer.cuts;
         for (BucketCut& bucket : buckets) bucket.reduction.again = !last_of_step;
         list.pass(layer, phase, buckets);
-        const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
+        const bool unit_ends = unit != nullptr && unit->layers.front() == l;
         if (reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
     }
     // The buckets that are still in staging buffers after the last layer's reduction.
