@@ -9,6 +9,7 @@
 #include "sim/program/rank_layout.h"
 #include "sim/program/stage_actions.h"
 #include "sim/program/stage_lists.h"
+#include "sim/program/step_slots.h"
 
 namespace orrery::program {
 namespace {
@@ -19,9 +20,7 @@ double matrix_flops(const std::vector<models::Step>& steps) {
     double flops = 0;
     for (const models::Step& step : steps) {
         const auto* op = std::get_if<models::Operator>(&step);
-        if (op == nullptr) continue;
-        const bool product = op->is_matmul() || op->is_expert_matmul();
-        if (product || op->is_attention() || op->is_attention_product()) flops += op->flops;
+        if (op != nullptr && uses_matrix_units(*op)) flops += op->flops;
     }
     return flops;
 }

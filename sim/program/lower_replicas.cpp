@@ -203,8 +203,7 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
             return known;
         }
         whole.name += ".all";
-        whole.shape.back() *= whole.shape.size() == 1 ? ranks_ : 1;
-        if (whole.shape.size() > 1) whole.shape.front() *= ranks_;
+        whole.shape.front() *= ranks_;
         known = writer.slot(slot_at(Space::reduction, whole, result.reduction_bytes));
         result.reduction_bytes += align(whole.bytes());
         return known;
@@ -219,10 +218,10 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
         for (const Step& step : head_.loss) {
             Operator op = on_all_batches(std::get<Operator>(step));
             for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-                if (op.in[i] != kNoSlot) op.in[i] = gathered(op.in[i]);
-                if (op.out[i] != kNoSlot) op.out[i] = gathered(op.out[i]);
+                op.in[i] = gathered(op.in[i]);
+                op.out[i] = gathered(op.out[i]);
             }
-            if (op.scratch != kNoSlot) op.scratch = gathered(op.scratch);
+            op.scratch = gathered(op.scratch);
             writer.op(op);
         }
     }

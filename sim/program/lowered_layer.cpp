@@ -1,6 +1,7 @@
 #include "sim/program/lowered_layer.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -31,13 +32,13 @@ class LayerLowering {
         layer_.prepare = std::move(layer.prepare);
         layer_.forward = std::move(layer.forward);
         layer_.backward = std::move(layer.backward);
-        if (!is_block()) mark_as_end();
+        if (!is_block(layer_.kind)) mark_as_end();
         in_frame_.assign(layer_.slots.size(), false);
         for (const SlotIndex i : layer_.slots.indices()) in_frame_[i] = role(i) == SlotRole::saved;
     }
 
     LoweredLayer build() {
-        if (layer_.options.recompute != Recompute::none && is_block()) recompute();
+        if (layer_.options.recompute != Recompute::none && is_block(layer_.kind)) recompute();
         if (layer_.options.splits_backward) split();
         order_parameters();
         if (layer_.options.overwrites_gradients) overwrite_gradients();
@@ -47,9 +48,6 @@ class LayerLowering {
     }
 
   private:
-    [[nodiscard]] bool is_block() const {
-        return layer_.kind == models::LayerKind::block || layer_.kind == models::LayerKind::expert_block;
-    }
     [[nodiscard]] std::array<std::vector<Step>*, 5> all_steps() {
         return {&layer_.prepare, &layer_.forward, &layer_.backward, &layer_.backward_input, &layer_.backward_weight};
     }
@@ -125,8 +123,7 @@ void LayerLowering::drop_unneeded_steps(std::vector<bool>& again) const {
     }
     for (std::size_t i = again.size(); i-- > 0;) {
         if (!again[i]) continue;
-        const std::vector<SlotIndex> written = slots_written(layer_.forward[i]);
-        again[i] = std::any_of(written.begin(), written.end(), [&](SlotIndex slot) { return needed[slot]; });
+        again[i] = std::ranges::any_of(slots_written(layer_.forward[i]), [&](SlotIndex slot) { return needed[slot]; });
         if (!again[i]) continue;
         for (const SlotIndex slot : slots_read(layer_.forward[i])) needed[slot] = true;
     }
@@ -178,20 +175,20 @@ void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
         result.push_back(step);
         done[i] = true;
     };
-    const auto writer_of = [&](SlotIndex slot) {  // the last recomputed step that writes the slot, or -1
+    // The part of the last recomputed step that writes the slot, unless it has run.
+    const auto due_part = [&](SlotIndex slot) -> std::optional<models::BlockPart> {
         for (std::size_t i = layer_.forward.size(); i-- > 0;) {
-            if (again[i] && writes(layer_.forward[i], slot)) return static_cast<std::ptrdiff_t>(i);
+            if (!again[i] || !writes(layer_.forward[i], slot)) continue;
+            return done[i] ? std::nullopt : std::optional(part_of(layer_.forward[i]));
         }
-        return std::ptrdiff_t{-1};
+        return std::nullopt;
     };
     const auto run_part = [&](auto&& self, models::BlockPart part) -> void {
         for (std::size_t i = 0; i < again.size(); ++i) {
             if (!again[i] || done[i] || part_of(layer_.forward[i]) != part) continue;
             for (const SlotIndex slot : slots_read(layer_.forward[i])) {
-                const std::ptrdiff_t writer = writer_of(slot);
-                if (writer < 0 || done[static_cast<std::size_t>(writer)]) continue;
-                const models::BlockPart other = part_of(layer_.forward[static_cast<std::size_t>(writer)]);
-                if (other != part) self(self, other);
+                const auto other = due_part(slot);
+                if (other && *other != part) self(self, *other);
             }
             if (!done[i]) run_again(i);
         }
@@ -203,10 +200,7 @@ void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
     }
     for (Step& step : layer_.backward) {
         for (const SlotIndex slot : slots_read(step)) {
-            const std::ptrdiff_t writer = writer_of(slot);
-            if (writer >= 0 && !done[static_cast<std::size_t>(writer)]) {
-                run_part(run_part, part_of(layer_.forward[static_cast<std::size_t>(writer)]));
-            }
+            if (const auto part = due_part(slot)) run_part(run_part, *part);
         }
         result.push_back(step);
     }
@@ -250,24 +244,22 @@ std::vector<bool> LayerLowering::weight_steps() const {
         const std::vector<SlotIndex> written = slots_written(layer_.backward[i]);
         // A step that reads parameters is an input step: gathered parameters are available for the input gradients
         // only.
-        const std::vector<SlotIndex> read_here = slots_read(layer_.backward[i]);
-        const bool reads_parameter = std::any_of(read_here.begin(), read_here.end(), [&](SlotIndex slot) {
+        const bool reads_parameter = std::ranges::any_of(slots_read(layer_.backward[i]), [&](SlotIndex slot) {
             return role(slot) == SlotRole::parameter || role(slot) == SlotRole::weight_copy;
         });
-        is_weight[i] =
-            !written.empty() && !reads_parameter && std::all_of(written.begin(), written.end(), [&](SlotIndex slot) {
-                if (role(slot) == SlotRole::gradient) return true;
-                if (role(slot) != SlotRole::transient && role(slot) != SlotRole::saved) return false;
-                bool read = false;
-                for (std::size_t later = i + 1; later < layer_.backward.size(); ++later) {
-                    if (reads(layer_.backward[later], slot)) {
-                        if (!is_weight[later]) return false;
-                        read = true;
-                    }
-                    if (writes(layer_.backward[later], slot) && !is_weight[later]) return false;
+        is_weight[i] = !written.empty() && !reads_parameter && std::ranges::all_of(written, [&](SlotIndex slot) {
+            if (role(slot) == SlotRole::gradient) return true;
+            if (role(slot) != SlotRole::transient && role(slot) != SlotRole::saved) return false;
+            bool read = false;
+            for (std::size_t later = i + 1; later < layer_.backward.size(); ++later) {
+                if (reads(layer_.backward[later], slot)) {
+                    if (!is_weight[later]) return false;
+                    read = true;
                 }
-                return read;
-            });
+                if (writes(layer_.backward[later], slot) && !is_weight[later]) return false;
+            }
+            return read;
+        });
     }
     return is_weight;
 }
@@ -315,9 +307,7 @@ void LayerLowering::keep_for_weights() {
             const bool local = role(slot) == SlotRole::transient || role(slot) == SlotRole::saved;
             if (!local || !written_by_input[slot] || in_frame_[slot]) continue;
             in_frame_[slot] = true;
-            const bool in_forward = std::any_of(layer_.forward.begin(), layer_.forward.end(),
-                                                [&](const Step& other) { return writes(other, slot); });
-            if (!in_forward) continue;
+            if (!writes(layer_.forward, slot)) continue;
             const SlotIndex own = add_copy(slot, ".forward", SlotRole::transient);
             written_by_input.push_back(false);
             for (Step& other : layer_.forward) rename(other, slot, own);
@@ -333,10 +323,8 @@ void LayerLowering::split() {
     }
     keep_for_weights();
     const SlotIndex hidden = find_role(SlotRole::hidden_gradient);
-    const auto reads_hidden = [&](const Step& step) { return reads(step, hidden); };
     const bool is_read =
-        hidden != kNoSlot && (std::any_of(layer_.backward_input.begin(), layer_.backward_input.end(), reads_hidden) ||
-                              std::any_of(layer_.backward_weight.begin(), layer_.backward_weight.end(), reads_hidden));
+        hidden != kNoSlot && (reads(layer_.backward_input, hidden) || reads(layer_.backward_weight, hidden));
     if (is_read) layer_.hidden_gradient_bytes = decl(hidden).bytes();
 }
 

@@ -47,7 +47,7 @@ std::int64_t placeholder_bytes(const Program& program, const std::set<BodyId>& b
     std::set<std::pair<std::int64_t, std::int64_t>> shapes;
     for (const BodyId id : bodies) {
         const Body& body = program.bodies[id];
-        if (body.layer_kind != models::LayerKind::block && body.layer_kind != models::LayerKind::expert_block) continue;
+        if (!is_block(body.layer_kind)) continue;
         for (const models::Operator& op : body.operators) {
             if (!op.weight_gradient || !op.is_matmul()) continue;
             const std::vector<std::int64_t>& shape = body.slots[op.out[0]].decl.shape;

@@ -137,8 +137,7 @@ void RankLayoutBuilder::push_parameters(ChunkIndex chunk, LaidLayer& layer, Para
         const Slot& place = layer.lowered->slots[slot];
         if (place.range != range) continue;
         const SlotDecl& decl = place.decl;
-        const bool block = layer.lowered->kind == LayerKind::block || layer.lowered->kind == LayerKind::expert_block;
-        const std::string prefix = block ? "layers." + std::to_string(layer.index) + "." : "";
+        const std::string prefix = is_block(layer.lowered->kind) ? "layers." + std::to_string(layer.index) + "." : "";
         result_.parameters.push_back({.name = prefix + decl.name,
                                       .range = range,
                                       .offset = base + place.offset,
@@ -169,10 +168,10 @@ void RankLayoutBuilder::place_flat() {
 }
 
 LaidLayer& RankLayoutBuilder::layer_of(const Parameter& parameter) {
-    for (LaidLayer& layer : layout_.chunks[parameter.chunk].layers) {
-        if (layer.index == parameter.layer) return layer;
-    }
-    throw_bug(__FILE__, __LINE__, "layer_of", parameter.name + " belongs to no layer");
+    std::vector<LaidLayer>& layers = layout_.chunks[parameter.chunk].layers;
+    const auto found = std::ranges::find(layers, parameter.layer, &LaidLayer::index);
+    ORRERY_CHECK(found != layers.end(), parameter.name + " belongs to no layer");
+    return *found;
 }
 
 /// The number of elements from which on a bucket is closed. `first`: the chunk's first bucket.
@@ -230,12 +229,7 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
     if (!layout_.rules.of(range).reduces) return;
     LaidLayer& layer = layer_of(end);
     if (layer.cuts.empty()) layer.segment.shard_base[range] = bucket.shard_offset;
-    layer.cuts.push_back({.range = range,
-                          .offset = bucket.offset - layer.segment.gradient_base[range],
-                          .elements = bucket.elements,
-                          .shard_offset = bucket.shard_offset - layer.segment.shard_base[range],
-                          .shard_elements = bucket.shard_elements,
-                          .reduction = layout_.rules.of(range).reduction});
+    layer.cuts.push_back(layout_.cut_of(bucket, layer.segment.gradient_base[range], layer.segment.shard_base[range]));
 }
 
 /// Assigns staging buffers to buckets round-robin, in the order in which the backward pass fills them. An all-reduced
@@ -362,12 +356,7 @@ void RankLayoutBuilder::cut_part(std::size_t first, Unit::Part& part) {
         if (!last && !stand_apart(parameter, result_.parameters[i + 1])) continue;
         const std::int64_t end = parameter.offset + parameter.elements + parameter.padding;
         const Bucket& bucket = add_bucket(part.range, begin, end);
-        part.pieces.push_back({.range = part.range,
-                               .offset = begin - part.gradient_offset,
-                               .elements = bucket.elements,
-                               .shard_offset = bucket.shard_offset - part.shard_offset,
-                               .shard_elements = bucket.shard_elements,
-                               .reduction = layout_.rules.of(part.range).reduction});
+        part.pieces.push_back(layout_.cut_of(bucket, part.gradient_offset, part.shard_offset));
         begin = end;
     }
 }

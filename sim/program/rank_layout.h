@@ -107,6 +107,16 @@ struct RankLayout {
     std::int64_t hidden_elements = 0;    // of the hidden state in a boundary buffer
     /// Each tp rank transfers 1/transfer_parts of a hidden state between stages; the receiving tp group gathers it.
     std::int64_t transfer_parts = 1;
+
+    /// The reduction of a bucket in a call with these bases.
+    [[nodiscard]] BucketCut cut_of(const Bucket& bucket, std::int64_t gradient_base, std::int64_t shard_base) const {
+        return {.range = bucket.range,
+                .offset = bucket.offset - gradient_base,
+                .elements = bucket.elements,
+                .shard_offset = bucket.shard_offset - shard_base,
+                .shard_elements = bucket.shard_elements,
+                .reduction = rules.of(bucket.range).reduction};
+    }
 };
 
 /// Fills in the class's chunks, parameters, buckets, buffer sizes and frame sizes.

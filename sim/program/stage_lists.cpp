@@ -12,32 +12,6 @@ using models::kNoSlot;
 using models::SlotIndex;
 using models::SlotRole;
 
-/// The order in which a backward reloads the offloaded layers of a chunk, each at most one layer before its use.
-class Reloads {
-  public:
-    explicit Reloads(const LaidChunk& chunk) {
-        for (auto layer = chunk.layers.rbegin(); layer != chunk.layers.rend(); ++layer) {
-            if (layer->offloaded) away_.push_back(&*layer);
-        }
-    }
-    /// The layers to reload before the pass of `layer`: the layer itself and the next offloaded one in backward order,
-    /// or, if the layer is not offloaded, the one below it.
-    [[nodiscard]] std::vector<const LaidLayer*> before(const LaidLayer& layer) {
-        const auto found = std::find_if(away_.begin(), away_.end(), [&](const LaidLayer* other) {
-            return layer.offloaded ? other == &layer : other->index == layer.index - 1;
-        });
-        std::vector<const LaidLayer*> back;
-        if (found == away_.end()) return back;
-        const std::size_t end = static_cast<std::size_t>(found - away_.begin()) + (layer.offloaded ? 2 : 1);
-        for (; next_ < std::min(end, away_.size()); ++next_) back.push_back(away_[next_]);
-        return back;
-    }
-
-  private:
-    std::vector<const LaidLayer*> away_;
-    std::size_t next_ = 0;
-};
-
 class ListMaker : ListParts {
   public:
     ListMaker(const ListParts& parts, const ScheduleShape& shape) : ListParts(parts), shape_(shape) {}
@@ -325,20 +299,14 @@ SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step
     const ShardingRules& rules = layout.rules;
     const auto c = ChunkIndex::of(&chunk - layout.chunks.data());
     if (first_of_step && gathers_buckets_ahead()) gather_buckets(list, c);
-    std::size_t next_unit = 0;
-    const auto gather_through = [&](std::size_t last) {
-        for (; rules.gathers_units && next_unit < chunk.units.size() && next_unit <= last; ++next_unit) {
-            gather_unit(list, chunk, chunk.units[next_unit]);
-        }
-    };
-    std::int32_t previous_unit = -1;
+    std::int64_t next_unit = 0;
     for (const LaidLayer& layer : chunk.layers) {
-        if (layer.unit >= 0 && layer.unit != previous_unit) {
-            previous_unit = layer.unit;
+        if (rules.gathers_units && layer.unit >= 0) {
             const bool root = chunk.units[static_cast<std::size_t>(layer.unit)].root;
-            const std::int64_t ahead = root ? 0 : choices_.forward_prefetch;
-            gather_through(std::max<std::size_t>(next_unit == 0 ? 0 : next_unit - 1,
-                                                 static_cast<std::size_t>(layer.unit + ahead)));
+            const std::int64_t end = layer.unit + 1 + (root ? 0 : choices_.forward_prefetch);
+            for (; next_unit < std::min(end, std::ssize(chunk.units)); ++next_unit) {
+                gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
+            }
         }
         if (first_of_step || rules.gathers_units) list.prepare(layer);
         list.pass(layer, Phase::forward);
@@ -366,7 +334,7 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
                                   [](const LaidLayer& layer) { return !layer.cuts.empty(); });
     const auto root_count = static_cast<std::int64_t>(!chunk.units.empty() && chunk.units.front().root ? 1 : 0);
     auto next_unit = static_cast<std::int64_t>(chunk.units.size()) - 1;
-    Reloads reloads(chunk);
+    std::size_t reloaded = chunk.layers.size();  // the offloaded layers from here on are back on the device
     ListBuilder list = new_list();
     for (std::size_t l = chunk.layers.size(); l-- > 0;) {
         const LaidLayer& layer = chunk.layers[l];
@@ -379,7 +347,11 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
         }
         // The place of the fp8 copies has been used by other layers since the forward pass.
         if (rules.gathers_units && has_input) list.prepare(layer);
-        for (const LaidLayer* other : reloads.before(layer)) add_offload(list, *other, false);
+        // An offloaded layer is reloaded at most one layer before its use.
+        for (; reloaded > 0 && reloaded >= l; --reloaded) {
+            const LaidLayer& back = chunk.layers[reloaded - 1];
+            if (back.offloaded) add_offload(list, back, false);
+        }
         std::vector<BucketCut> buckets;
         if (cuts) buckets = layer.cuts;
         for (BucketCut& bucket : buckets) bucket.reduction.again = !last_of_step;

@@ -75,10 +75,7 @@ void StepEnd::reduce_buckets() {
     if (layout.rules.overlaps || layout.rules.has_units()) return;
     std::int64_t staged = 0;
     for (const Bucket* bucket : crossing_buckets()) {
-        BucketCut cut{.range = bucket->range,
-                      .elements = bucket->elements,
-                      .shard_elements = bucket->shard_elements,
-                      .reduction = layout.rules.of(bucket->range).reduction};
+        BucketCut cut = layout.cut_of(*bucket, bucket->offset, bucket->shard_offset);
         if (cut.reduction.staged) {
             cut.reduction_offset = std::min(staged++ % kStagingBuffers * layout.staging_bytes,
                                             result.reduction_bytes - layout.staging_bytes);

@@ -79,9 +79,12 @@ bool writes(const Step& step, SlotIndex slot) {
     return has_slot(step, Access::written, slot);
 }
 
-bool touches(const std::vector<Step>& steps, SlotIndex slot) {
-    return std::any_of(steps.begin(), steps.end(),
-                       [&](const Step& step) { return reads(step, slot) || writes(step, slot); });
+bool reads(const std::vector<Step>& steps, SlotIndex slot) {
+    return std::ranges::any_of(steps, [&](const Step& step) { return reads(step, slot); });
+}
+
+bool writes(const std::vector<Step>& steps, SlotIndex slot) {
+    return std::ranges::any_of(steps, [&](const Step& step) { return writes(step, slot); });
 }
 
 void rename_reads(Step& step, SlotIndex from, SlotIndex to) {

@@ -38,10 +38,9 @@ Boundary communication(Boundary::Kind kind, const Layer& layer, SlotIndex slot) 
 }
 
 SlotIndex hidden_gradient_of(const Layer& layer) {
-    for (const SlotIndex slot : layer.slots.indices()) {
-        if (layer.slots[slot].role == SlotRole::hidden_gradient) return slot;
-    }
-    throw_bug(__FILE__, __LINE__, "hidden_gradient_of", "a layer without the gradient of its hidden state");
+    const auto found = std::ranges::find(layer.slots, SlotRole::hidden_gradient, &SlotDecl::role);
+    ORRERY_CHECK(found != layer.slots.end(), "a layer without the gradient of its hidden state");
+    return SlotIndex::of(found - layer.slots.begin());
 }
 
 /// Divides the layer of a complete head into the final norm and the part with the vocabulary.
@@ -161,9 +160,7 @@ class HeadParts {
         // Values that S writes and T reads are kept in a frame.
         for (const Step& step : backward) {
             for (const SlotIndex slot : slots_read(step)) {
-                const bool earlier =
-                    std::any_of(forward.begin(), forward.end(), [&](const Step& other) { return writes(other, slot); });
-                if (earlier) keep(slot);
+                if (writes(forward, slot)) keep(slot);
             }
         }
         head_.forward = std::move(forward);
