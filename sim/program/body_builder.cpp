@@ -120,8 +120,8 @@ Slot flat_slot(Space space, const std::string& name, SlotRole role, DType dtype,
     return slot_at(space, {.name = name, .role = role, .dtype = dtype, .shape = {elements}}, offset, range);
 }
 
-Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
-                const std::vector<BucketCut>& buckets) {
+Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets) {
+    const std::vector<models::Step>& steps = layer.steps(phase);
     BodyWriter writer(phase, layer.kind);
     for (const Slot& slot : layer.slots) writer.slot(slot);
     const std::vector<std::ptrdiff_t> complete_after = bucket_positions(layer, steps, buckets);
@@ -164,9 +164,13 @@ Operator BodyWriter::streaming(models::OpKind kind, SlotIndex from, SlotIndex to
 
 void BodyWriter::op(const Operator& op, Stream stream, const std::string& name, Follows follows) {
     if (stream == Stream::compute) return add_computation(op);
-    Instruction instruction{
-        .name = unique(name.empty() ? std::string(name_of(op.kind)) : name), .stream = stream, .operator_count = 1};
-    instruction.after = after_compute(pending_of(op), stream, follows);
+    add_alone(op, stream, name.empty() ? std::string(name_of(op.kind)) : name, pending_of(op), follows);
+}
+
+void BodyWriter::add_alone(const Operator& op, Stream stream, const std::string& name, const Instructions& pending,
+                           Follows follows) {
+    Instruction instruction{.name = unique(name), .stream = stream, .operator_count = 1};
+    instruction.after = after_compute(pending, stream, follows);
     instruction.first_operator = body_.operators.add(op);
     const InstructionIndex index = body_.instructions.add(std::move(instruction));
     for (const SlotIndex slot : op.in) note(reader_, slot, index);
@@ -252,15 +256,11 @@ void BodyWriter::host_wait(const std::string& name, Follows follows) {
     PerStream<InstructionIndex> last{};
     last.fill(-1);
     for (const InstructionIndex i : body_.instructions.indices()) last[stream_of(i)] = i;
-    Instruction instruction{.name = unique(name), .stream = Stream::host, .operator_count = 1};
-    instruction.after = after_compute({}, Stream::host, follows);
-    for (const Stream stream : kStreams) {
-        if (last[stream] >= 0 && stream != Stream::compute && stream != Stream::host) {
-            instruction.after.push_back(last[stream]);
-        }
+    Instructions pending;
+    for (const InstructionIndex i : last) {
+        if (i >= 0 && stream_of(i) != Stream::compute) pending.insert(i);
     }
-    instruction.first_operator = body_.operators.add({.kind = models::OpKind::host_wait});
-    body_.instructions.push_back(std::move(instruction));
+    add_alone({.kind = models::OpKind::host_wait}, Stream::host, name, pending, follows);
 }
 
 void BodyWriter::join() {

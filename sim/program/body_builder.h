@@ -44,9 +44,8 @@ struct BucketCut {
     bool operator==(const BucketCut&) const = default;
 };
 
-/// Builds the body of one pass over the layer; `steps` is one of the layer's lists.
-[[nodiscard]] Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
-                              const std::vector<BucketCut>& buckets);
+/// Builds the body of one pass over the layer.
+[[nodiscard]] Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets);
 
 [[nodiscard]] Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset = 0,
                            ParameterRange range = ParameterRange::dense);
@@ -95,6 +94,9 @@ class BodyWriter {
     [[nodiscard]] const std::string& slot_name(models::SlotIndex slot) const { return body_.slots[slot].decl.name; }
     [[nodiscard]] Stream stream_of(InstructionIndex index) const { return body_.instructions[index].stream; }
     void add_computation(const models::Operator& op);
+    /// Adds an operator on a stream other than compute as an instruction.
+    void add_alone(const models::Operator& op, Stream stream, const std::string& name, const Instructions& pending,
+                   Follows follows);
     void open(const Instructions& after);
     void close();
     void add_event(const Instructions& after);

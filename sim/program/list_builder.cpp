@@ -29,12 +29,7 @@ BodyId BodyLibrary::pass(const LoweredLayer& layer, Phase phase, const std::vect
     for (const Known& known : known_) {
         if (known.lowered == &layer && known.phase == phase && known.buckets == buckets) return known.body;
     }
-    const std::vector<models::Step>* steps = &layer.forward;
-    if (phase == Phase::backward) steps = &layer.backward;
-    if (phase == Phase::backward_input) steps = &layer.backward_input;
-    if (phase == Phase::backward_weight) steps = &layer.backward_weight;
-    if (phase == Phase::prepare) steps = &layer.prepare;
-    const BodyId id = add(build_body(layer, phase, *steps, buckets));
+    const BodyId id = add(build_body(layer, phase, buckets));
     known_.push_back({&layer, phase, buckets, id});
     return id;
 }

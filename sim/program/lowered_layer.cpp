@@ -1,6 +1,7 @@
 #include "sim/program/lowered_layer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -485,10 +486,15 @@ void LayerLowering::place() {
 
 }  // namespace
 
+const std::vector<Step>& LoweredLayer::steps(Phase pass) const {
+    if (pass == Phase::prepare) return prepare;
+    if (pass == Phase::backward) return backward;
+    if (pass == Phase::backward_input) return backward_input;
+    return pass == Phase::backward_weight ? backward_weight : forward;
+}
+
 std::int64_t LoweredLayer::parameter_elements() const {
-    std::int64_t sum = 0;
-    for (const std::int64_t count : elements) sum += count;
-    return sum;
+    return std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
 }
 
 LoweredLayer lower_layer(models::Layer layer, const LayerOptions& options) {

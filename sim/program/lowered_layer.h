@@ -69,6 +69,7 @@ struct LoweredLayer {
     std::int64_t hidden_gradient_bytes = 0;  // split backward: the incoming gradient, which is kept for W
     bool keeps_hidden_in = true;             // false: the input may be overwritten after the forward pass
 
+    [[nodiscard]] const std::vector<models::Step>& steps(Phase pass) const;
     [[nodiscard]] std::int64_t parameter_elements() const;
     [[nodiscard]] const models::SlotDecl& decl(models::SlotIndex slot) const { return slots[slot].decl; }
 };

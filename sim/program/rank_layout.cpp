@@ -230,6 +230,9 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
     LaidLayer& layer = layer_of(end);
     if (layer.cuts.empty()) layer.segment.shard_base[range] = bucket.shard_offset;
     layer.cuts.push_back(layout_.cut_of(bucket, layer.segment.gradient_base[range], layer.segment.shard_base[range]));
+    const Reduction& reduction = layer.cuts.back().reduction;
+    const std::int64_t staged_bytes = reduction.staged ? align(bucket.elements * size_of(reduction.dtype)) : 0;
+    layout_.staging_bytes = std::max(layout_.staging_bytes, staged_bytes);
 }
 
 /// Assigns staging buffers to buckets round-robin, in the order in which the backward pass fills them. An all-reduced
@@ -237,44 +240,27 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
 /// reduced after each micro-batch, the last ones are copied back at the end of each backward pass.
 void RankLayoutBuilder::stage_buckets() {
     std::int64_t count = 0;
-    for (const LaidChunk& chunk : layout_.chunks) {
-        for (const LaidLayer& layer : chunk.layers) {
-            for (const BucketCut& cut : layer.cuts) {
+    for (const ChunkIndex c : layout_.chunks.indices_backward()) {
+        const bool every = plan_.parallelism.reduces_every_micro_batch;
+        std::vector<BucketCut>& last = every ? layout_.chunks[c].staged_last : layout_.staged_last;
+        for (LaidLayer& layer : std::views::reverse(layout_.chunks[c].layers)) {
+            for (BucketCut& cut : layer.cuts) {
                 if (!cut.reduction.staged) continue;
-                const std::int64_t bytes = align(cut.elements * size_of(cut.reduction.dtype));
-                layout_.staging_bytes = std::max(layout_.staging_bytes, bytes);
-                ++count;
+                cut.reduction_offset = count++ % kStagingBuffers * layout_.staging_bytes;
+                if (cut.reduction.kind == CommKind::reduce_scatter) continue;
+                const std::int64_t base = layer.segment.gradient_base[cut.range];
+                const auto before = std::ranges::find(last, cut.reduction_offset, &BucketCut::reduction_offset);
+                if (before != last.end()) {
+                    cut.back_offset = before->offset - base;
+                    cut.back_elements = before->elements;
+                    last.erase(before);
+                }
+                last.push_back(cut);
+                last.back().offset += base;
             }
         }
     }
     result_.reduction_bytes = layout_.staging_bytes * std::min(count, kStagingBuffers);
-    const bool every = plan_.parallelism.reduces_every_micro_batch;
-    std::size_t turn = 0;
-    std::array<const BucketCut*, kStagingBuffers> held{};
-    std::array<std::int64_t, kStagingBuffers> held_at{};
-    for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-        std::vector<BucketCut>& last = every ? layout_.chunks[c].staged_last : layout_.staged_last;
-        if (every) held = {};
-        for (LaidLayer& layer : std::views::reverse(layout_.chunks[c].layers)) {
-            for (BucketCut& cut : layer.cuts) {
-                if (!cut.reduction.staged) continue;
-                const std::size_t buffer = turn++ % kStagingBuffers;
-                cut.reduction_offset = static_cast<std::int64_t>(buffer) * layout_.staging_bytes;
-                if (cut.reduction.kind == CommKind::reduce_scatter) continue;
-                const std::int64_t base = layer.segment.gradient_base[cut.range];
-                if (held[buffer] != nullptr) {
-                    cut.back_offset = held_at[buffer] - base;
-                    cut.back_elements = held[buffer]->elements;
-                }
-                held[buffer] = &cut;
-                held_at[buffer] = base + cut.offset;
-                std::erase_if(last,
-                              [&](const BucketCut& other) { return other.reduction_offset == cut.reduction_offset; });
-                last.push_back(cut);
-                last.back().offset = held_at[buffer];
-            }
-        }
-    }
 }
 
 /// Groups layers into units: one block each, or as many layers as fill a bucket. If the root stays gathered, embedding
@@ -314,7 +300,6 @@ void RankLayoutBuilder::assign_window_slots() {
     const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
     const bool keeps = layout_.rules.gathers_units && !plan_.parallelism.reshard_after_forward;
     const auto turns = static_cast<std::int32_t>(1 + std::max(choices.forward_prefetch, choices.backward_prefetch));
-    layout_.window_slots = 0;
     layout_.gradient_slots = layout_.rules.is_staged() ? 1 : 2;
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
         std::int32_t turn = 0;
@@ -460,17 +445,14 @@ void RankLayoutBuilder::place_copies() {
 void RankLayoutBuilder::place_activations(ChunkIndex c) {
     LaidChunk& chunk = layout_.chunks[c];
     Chunk& described = result_.chunks[c];
-    std::int64_t next = 0, handoff = 0, host = 0, largest_offloaded = 0;
-    for (std::size_t i = 1; i < chunk.layers.size(); ++i) {
-        if (!chunk.layers[i].lowered->keeps_hidden_in) {
-            handoff = std::max(handoff, align(chunk.layers[i].lowered->hidden_in_bytes));
-        }
-    }
-    next = 2 * handoff;
-    std::int64_t handed = 0, offloaded = 0;
-    for (const LaidLayer& layer : chunk.layers) {
+    std::int64_t handoff = 0, largest_offloaded = 0;
+    for (std::size_t i = 0; i < chunk.layers.size(); ++i) {
+        const LaidLayer& layer = chunk.layers[i];
+        if (i > 0 && !layer.lowered->keeps_hidden_in)
+            handoff = std::max(handoff, align(layer.lowered->hidden_in_bytes));
         if (layer.offloaded) largest_offloaded = std::max(largest_offloaded, layer.lowered->saved_bytes);
     }
+    std::int64_t next = 2 * handoff, handed = 0, offloaded = 0, host = 0;
     for (std::size_t i = 0; i < chunk.layers.size(); ++i) {
         LaidLayer& layer = chunk.layers[i];
         if (i > 0) {  // the first layer's input lies in a boundary buffer; the embedding has none

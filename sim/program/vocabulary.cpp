@@ -102,7 +102,7 @@ class HeadParts {
         if (kind == VocabularyParallel::one_barrier) keep_written(gathers);
         // Interlaced, X is a transient, whose memory earlier passes use, so that the broadcast must wait for them.
         const bool receives = !is_root && kind != VocabularyParallel::interlaced;
-        std::vector<Step> forward{broadcast_of(normed_, root, is_root, receives)};
+        std::vector<Step> forward{broadcast_normed(root, is_root, receives)};
         append(forward, before);
         append(forward, statistics);
         append(forward, gathers);
@@ -114,7 +114,7 @@ class HeadParts {
             if (is_kind(*step, OpKind::cross_entropy_correct)) append(first, loss);
             first.push_back(*step);
         }
-        first.push_back(reduction_of(gradient_, root, is_root));
+        first.push_back(reduce_gradient(root, is_root));
         append(kind == VocabularyParallel::interlaced ? forward : backward, {products, output_backward_.end()});
         return finish(std::move(forward), std::move(backward));
     }
@@ -132,21 +132,20 @@ class HeadParts {
             for (const SlotIndex slot : slots_written(step)) keep(slot);
         }
     }
-    SlotIndex clone(SlotIndex slot, SlotRole role, const std::string& suffix) {
-        SlotDecl copy = decl(slot);
-        copy.role = role;
-        copy.name += suffix;
-        return head_.slots.add(std::move(copy));
-    }
-    Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root, bool receives) {
-        Boundary broadcast = communication(Boundary::Kind::broadcast, head_, slot);
-        if (is_root) broadcast.in = clone(slot, SlotRole::hidden_out, ".sent");
+    Step broadcast_normed(std::int64_t root, bool is_root, bool receives) {
+        Boundary broadcast = communication(Boundary::Kind::broadcast, head_, normed_);
+        if (is_root) {
+            SlotDecl sent = decl(normed_);
+            sent.role = SlotRole::hidden_out;
+            sent.name += ".sent";
+            broadcast.in = head_.slots.add(std::move(sent));
+        }
         broadcast.root = static_cast<std::int32_t>(root);
         broadcast.receives = receives;
         return broadcast;
     }
-    Step reduction_of(SlotIndex slot, std::int64_t root, bool is_root) {
-        Boundary reduction = communication(Boundary::Kind::reduce_to_root, head_, slot);
+    Step reduce_gradient(std::int64_t root, bool is_root) {
+        Boundary reduction = communication(Boundary::Kind::reduce_to_root, head_, gradient_);
         if (is_root) reduction.out = hidden_gradient_of(head_);
         reduction.root = static_cast<std::int32_t>(root);
         return reduction;
