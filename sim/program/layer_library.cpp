@@ -46,8 +46,7 @@ LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKi
         for (int part = 0; part < models::kBlockParts; ++part) {
             const auto name = models::name_of(static_cast<models::BlockPart>(part));
             options.parts[static_cast<std::size_t>(part)] =
-                std::find(memory.recompute_parts.begin(), memory.recompute_parts.end(), name) !=
-                memory.recompute_parts.end();
+                std::ranges::find(memory.recompute_parts, name) != memory.recompute_parts.end();
         }
         if (memory.recompute_parts.empty()) {
             options.parts[static_cast<std::size_t>(models::BlockPart::attention_core)] = true;

@@ -117,13 +117,11 @@ void StepEnd::sum_range(ParameterRange range) {
 
 void StepEnd::sum_tied() {
     if (!layout.holds_tied_copy) return;
-    const auto weight = std::find_if(result.parameters.begin(), result.parameters.end(),
-                                     [](const Parameter& p) { return p.name == kTiedWeight; });
+    const auto weight = std::ranges::find(result.parameters, kTiedWeight, &Parameter::name);
     ORRERY_CHECK(weight != result.parameters.end(), "a tied embedding without its weight");
     std::int64_t elements = weight->elements, base = weight->offset;
     if (layout.rules.reduces_units) {  // the shards are summed, since both stages shard the weight in the same way
-        const auto bucket = std::find_if(result.buckets.begin(), result.buckets.end(),
-                                         [&](const Bucket& one) { return one.offset == weight->offset; });
+        const auto bucket = std::ranges::find(result.buckets, weight->offset, &Bucket::offset);
         ORRERY_CHECK(bucket != result.buckets.end(), "a tied embedding that is not a bucket by itself");
         elements = bucket->shard_elements;
         base = bucket->shard_offset;

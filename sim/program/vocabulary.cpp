@@ -56,9 +56,8 @@ class HeadParts {
         for (const Step& step : head_.backward) {
             if (std::holds_alternative<Boundary>(step)) continue;  // output() reduces dX to the last stage instead
             if (is_kind(step, OpKind::linear_backward_input)) gradient_ = std::get<Operator>(step).out[0];
-            const bool of_norm =
-                !is_kind(step, OpKind::cross_entropy_correct) &&
-                std::any_of(follows.begin(), follows.end(), [&](SlotIndex slot) { return reads(step, slot); });
+            const bool of_norm = !is_kind(step, OpKind::cross_entropy_correct) &&
+                                 std::ranges::any_of(follows, [&](SlotIndex slot) { return reads(step, slot); });
             (of_norm ? norm_backward_ : output_backward_).push_back(step);
             if (gradient_ != kNoSlot) follows.insert(gradient_);
             for (const SlotIndex slot : slots_written(step)) {
