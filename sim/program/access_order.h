@@ -4,7 +4,6 @@
 // on a stream, an action for everything that an earlier action put on a stream.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>

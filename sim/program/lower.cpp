@@ -3,8 +3,6 @@
 // schedule (stage_actions).
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/units.h"
 #include "sim/program/lowering.h"
 #include "sim/program/rank_layout.h"
 #include "sim/program/stage_actions.h"

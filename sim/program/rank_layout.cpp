@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/units.h"
 
 namespace orrery::program {
 namespace {

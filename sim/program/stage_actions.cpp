@@ -1,6 +1,7 @@
 #include "sim/program/stage_actions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 

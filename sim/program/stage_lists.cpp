@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "sim/program/step_slots.h"
 
 namespace orrery::program {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -88,45 +87,6 @@ struct StageLists {
     IndexedVector<SegmentListId, ListOrder> orders;  // of all lists
 };
 
-class ListBuilder;
-
-/// What the lists of a rank class are made from, and where they go.
-struct ListParts {
-    const Program& program;
-    const RankLayout& layout;
-    BodyLibrary& bodies;
-    RankClass& result;
-    StageLists& lists;
-    const Plan& plan = *program.plan;
-
-    [[nodiscard]] const Precision& precision() const { return plan.training.precision; }
-    [[nodiscard]] ListBuilder new_list() const;
-    /// ZeRO-1 and 2: the parameters of buckets are gathered during the next forward pass, not after the update.
-    [[nodiscard]] bool gathers_buckets_ahead() const {
-        return layout.rules.gathers_buckets() && plan.implementation.data_parallel.gathers_parameters_ahead;
-    }
-    /// The parameter with which the bucket begins.
-    [[nodiscard]] const Parameter& first_of(const Bucket& bucket) const;
-    /// ZeRO-1 and 2: adds the all-gather of a bucket's parameters.
-    void gather_bucket(ListBuilder& list, const Bucket& bucket) const;
-};
-
-/// Makes all lists of the class.
-void make_lists(const ListParts& parts, const ScheduleShape& shape);
-/// Makes the list of the gradient reductions after the last backward of a step: buckets that were not reduced inside
-/// it, sums over tensor-parallel ranks, and the sum of the two copies of a tied embedding.
-void list_gradient_sync(const ListParts& parts);
-/// Makes the optimizer's list: gradient norm or overflow check, the update, and the gather of updated parameters from
-/// other ranks or their copy from the host.
-void list_optimizer(const ListParts& parts);
-
-/// Whether a send and the next receive are one fused call. Never with a split backward, whose orders do not pair them:
-/// waiting for a send whose receive the neighbour posts later would deadlock.
-[[nodiscard]] bool fuses_transfers(const Plan& plan);
-
-/// Offset of the gradient norm in Space::scalars, after the loss.
-inline constexpr std::int64_t kNormOffset = 8;
-
 /// Builds one list of a class.
 class ListBuilder {
   public:
@@ -160,8 +120,41 @@ class ListBuilder {
     IndexedVector<SegmentIndex, ListedSegment> list_;
 };
 
-inline ListBuilder ListParts::new_list() const {
-    return {result, bodies, lists.orders};
-}
+/// What the lists of a rank class are made from, and where they go.
+struct ListParts {
+    const Program& program;
+    const RankLayout& layout;
+    BodyLibrary& bodies;
+    RankClass& result;
+    StageLists& lists;
+    const Plan& plan = *program.plan;
+
+    [[nodiscard]] const Precision& precision() const { return plan.training.precision; }
+    [[nodiscard]] ListBuilder new_list() const { return {result, bodies, lists.orders}; }
+    /// ZeRO-1 and 2: the parameters of buckets are gathered during the next forward pass, not after the update.
+    [[nodiscard]] bool gathers_buckets_ahead() const {
+        return layout.rules.gathers_buckets() && plan.implementation.data_parallel.gathers_parameters_ahead;
+    }
+    /// The parameter with which the bucket begins.
+    [[nodiscard]] const Parameter& first_of(const Bucket& bucket) const;
+    /// ZeRO-1 and 2: adds the all-gather of a bucket's parameters.
+    void gather_bucket(ListBuilder& list, const Bucket& bucket) const;
+};
+
+/// Makes all lists of the class.
+void make_lists(const ListParts& parts, const ScheduleShape& shape);
+/// Makes the list of the gradient reductions after the last backward of a step: buckets that were not reduced inside
+/// it, sums over tensor-parallel ranks, and the sum of the two copies of a tied embedding.
+void list_gradient_sync(const ListParts& parts);
+/// Makes the optimizer's list: gradient norm or overflow check, the update, and the gather of updated parameters from
+/// other ranks or their copy from the host.
+void list_optimizer(const ListParts& parts);
+
+/// Whether a send and the next receive are one fused call. Never with a split backward, whose orders do not pair them:
+/// waiting for a send whose receive the neighbour posts later would deadlock.
+[[nodiscard]] bool fuses_transfers(const Plan& plan);
+
+/// Offset of the gradient norm in Space::scalars, after the loss.
+inline constexpr std::int64_t kNormOffset = 8;
 
 }  // namespace orrery::program
