@@ -90,8 +90,7 @@ const LoweredLayer& LayerLibrary::vocabulary(VocabularyPart part, bool root) {
 }
 
 bool LayerLibrary::ties_locally() const {
-    return plan_.parallelism.vocabulary_parallel != VocabularyParallel::none ? plan_.model.tied_embeddings
-                                                                             : context_.tied_to_embedding;
+    return plan_.parallelism.spreads_vocabulary() ? plan_.model.tied_embeddings : context_.tied_to_embedding;
 }
 
 }  // namespace orrery::program

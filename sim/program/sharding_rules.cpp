@@ -42,8 +42,7 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
         .staged = precision.reduction != rules.gradient_dtype || choices.fusion_buffer || rules.gathers_units,
         .accumulates = rules.reduces_units};
     // Staging buffers are reused in the order of the chunks' last passes, which vocabulary parallelism does not keep.
-    const bool spread = p.vocabulary_parallel != VocabularyParallel::none;
-    if (spread && reduction.staged && !scatters) rules.overlaps = false;
+    if (p.spreads_vocabulary() && reduction.staged && !scatters) rules.overlaps = false;
     rules.dense.reduction = rules.expert.reduction = reduction;
     rules.dense.reduction.axis = replicates && scatters ? GroupAxis::dp_shard : GroupAxis::dp;
     rules.dense.reduction.replicates = replicates && scatters;

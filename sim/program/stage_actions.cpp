@@ -217,7 +217,7 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     std::int32_t leaving = -1;
-    if (!lists.splits_backward) {
+    if (!lists.splits_backward()) {
         // The gradient was received or comes from the next chunk on this rank. At the head the pass itself fills it.
         if (here.gradient < 0) here.gradient = gradients_.take(begins());
         leaving = here.gradient;
@@ -233,7 +233,7 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     deferred_.clear();
     frames_[task.chunk].give_back(here.frame);
     if (lists.has_hidden_input) inputs_.give_back(here.input, ends());
-    if (lists.splits_backward && here.gradient >= 0) gradients_.give_back(here.gradient, ends());
+    if (lists.splits_backward() && here.gradient >= 0) gradients_.give_back(here.gradient, ends());
     if (leaving >= 0) pass_gradient_on(task, leaving);
 }
 

@@ -58,10 +58,9 @@ bool weights_read(const LaidChunk& chunk, Space space) {
 ChunkLists ListMaker::chunk_lists(ChunkIndex c) {
     const LaidChunk& chunk = layout.chunks[c];
     const Chunk& described = result.chunks[c];
-    const bool spread = plan.parallelism.vocabulary_parallel != VocabularyParallel::none;
     ChunkLists made;
-    if (spread) {
-        made.is_vocabulary = c == kOutputChunk || c == kInputChunk;
+    if (plan.parallelism.spreads_vocabulary()) {
+        made.is_vocabulary = described.part != ChunkPart::stage;
         made.is_root = result.pp_index == (c == kInputChunk ? 0 : plan.parallelism.pp - 1);
         const bool corrects = plan.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
         const bool looks_up = plan.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
@@ -78,7 +77,6 @@ ChunkLists ListMaker::chunk_lists(ChunkIndex c) {
         made.backward_weight_last = backward_list(chunk, Phase::backward_weight, true);
         made.weight_reads_input = weights_read(chunk, Space::hidden_in);
         made.weight_reads_gradient = weights_read(chunk, Space::hidden_gradient);
-        made.splits_backward = true;
     }
     if (row_of(shape_.schedule).backward != BackwardPass::split) {
         const bool empty = std::all_of(chunk.layers.begin(), chunk.layers.end(),
@@ -145,7 +143,7 @@ void ListMaker::make_transfers(ChunkIndex c, ChunkLists& made) {
     if (made.receives) {
         const StageHolder before = stage_holder(shape_, chunk.virtual_stage - 1, chunk.direction);
         const bool up = chunk_place(shape_, before.rank, before.chunk).up;
-        const Space leaves = made.splits_backward ? Space::hidden_gradient_out : Space::hidden_gradient;
+        const Space leaves = made.splits_backward() ? Space::hidden_gradient_out : Space::hidden_gradient;
         made.recv_forward = transfer(ActionKind::recv_forward, up, Space::hidden_in, SlotRole::hidden_in);
         made.send_backward = transfer(ActionKind::send_backward, up, leaves, SlotRole::hidden_gradient);
     }

@@ -62,7 +62,6 @@ struct ChunkLists {
     SegmentListId backward = kNoList, backward_last = kNoList;                // whole backward
     SegmentListId backward_input = kNoList;                                   // split backward: I
     SegmentListId backward_weight = kNoList, backward_weight_last = kNoList;  // split backward: W
-    bool splits_backward = false;  // then whole backwards, too, write the input's gradient to a separate buffer
     Transfer recv_forward, send_forward, recv_backward, send_backward;
     bool receives = false, sends = false;  // the chunk receives activations from, or sends them to, other ranks
     bool output_stays = false;             // the next virtual stage is on this rank
@@ -75,6 +74,8 @@ struct ChunkLists {
     bool is_root = false;                  // this rank is the root of the vocabulary pass
     bool uses_side = false;                // the vocabulary pass uses Stream::side
     bool scatters_transfers = false;       // transfers are sharded over tp and gathered by the receivers
+    /// Then whole backwards, too, write the input's gradient to a separate buffer.
+    [[nodiscard]] bool splits_backward() const { return backward_input != kNoList; }
 };
 
 struct StageLists {
