@@ -172,8 +172,8 @@ StreamCounts SegmentOrder::known_at(const BodyOrder::Start& start) const {
 
 void SegmentOrder::wait_for(const LastUse& last) {
     raise(waited_for_, known_after_[last.segment][last.stream]);
-    const auto known = std::find_if(waits_.begin() + static_cast<std::ptrdiff_t>(first_wait_), waits_.end(),
-                                    [&](const SegmentWait& wait) { return wait.stream == last.stream; });
+    const auto own = waits_.begin() + static_cast<std::ptrdiff_t>(first_wait_);
+    const auto known = std::ranges::find(own, waits_.end(), last.stream, &SegmentWait::stream);
     if (known == waits_.end()) {
         waits_.push_back({last.segment, last.stream});
     } else {
@@ -284,21 +284,16 @@ ListOrder order_list(const RankClass& ranks, IndexedVector<SegmentIndex, ListedS
 }
 
 ActionOrder::ActionOrder(const IndexedVector<SegmentListId, ListOrder>& lists)
-    : lists_(lists), fixed_(lists.size()), bound_(lists.size()) {
-    token_keys_.fill(-1);
-    PerRegion<Users> users;
+    : lists_(lists), fixed_(lists.size()), bound_(lists.size()), histories_(kTokens) {
     for (const Region region : kRegions) {
         number_ranges(region);
+        Users users;
         for (const SegmentListId list : lists.indices()) {
             const ListOrder::Streams& streams = lists[list].bound[region];
-            if ((streams.reads | streams.writes) != 0) users[region].push_back({list, streams});
+            if ((streams.reads | streams.writes) != 0) users.push_back({list, streams});
         }
-    }
-    for (const Region region : kRegions) {
-        if (!shares_instances(region) && !need_order(users[region])) continue;
-        for (const auto& [list, streams] : users[region]) {
-            bound_[list].push_back({region, streams});
-        }
+        if (!shares_instances(region) && !need_order(users)) continue;
+        for (const auto& [list, streams] : users) bound_[list].push_back({region, streams});
     }
 }
 
@@ -372,12 +367,6 @@ std::int32_t ActionOrder::key_of(const Instance& memory) {
     return key;
 }
 
-std::int32_t ActionOrder::key_of(ActionUse::Token token) {
-    std::int32_t& key = token_keys_[static_cast<std::size_t>(token)];
-    if (key < 0) key = new_key();
-    return key;
-}
-
 void ActionOrder::collect(const Action& action, std::span<const ActionUse> more) {
     const ListOrder& list = lists_[action.segments];
     uses_ = fixed_[action.segments];
@@ -395,7 +384,8 @@ void ActionOrder::collect(const Action& action, std::span<const ActionUse> more)
     }
     for (const ActionUse& use : more) {
         if (!has(list.streams, use.stream)) continue;
-        const std::int32_t key = use.token == ActionUse::Token::memory ? key_of(use.memory) : key_of(use.token);
+        const bool is_memory = use.token == ActionUse::Token::memory;
+        const std::int32_t key = is_memory ? key_of(use.memory) : static_cast<std::int32_t>(use.token);
         add(key, {use.write ? 0 : only(use.stream), use.write ? only(use.stream) : 0});
     }
 }

@@ -4,7 +4,6 @@
 // on a stream, an action for everything that an earlier action put on a stream.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -129,7 +128,6 @@ class ActionOrder {
     void number_ranges(Region region);
     [[nodiscard]] std::int32_t new_key();
     [[nodiscard]] std::int32_t key_of(const Instance& memory);
-    [[nodiscard]] std::int32_t key_of(ActionUse::Token token);
     void collect(const Action& action, std::span<const ActionUse> more);
     using Users = std::vector<std::pair<SegmentListId, ListOrder::Streams>>;  // the users of some memory, by list
     [[nodiscard]] bool need_order(const Users& users) const;
@@ -147,10 +145,9 @@ class ActionOrder {
         ListOrder::Streams streams;
     };
     IndexedVector<SegmentListId, std::vector<BoundUse>> bound_;  // uses of instances, if some action may have to wait
-    /// The keys of instances, by region, chunk and index, and of tokens; -1: not used yet.
+    /// The keys of instances, by region, chunk and index; -1: not used yet.
     PerRegion<IndexedVector<ChunkIndex, std::vector<std::int32_t>>> instance_keys_;
-    std::array<std::int32_t, kTokens> token_keys_{};
-    std::vector<History> histories_;  // by key
+    std::vector<History> histories_;  // by key; a token's value is its key
     IndexedVector<ActionIndex, SegmentListId> list_of_;
     std::vector<Use> uses_;  // the uses of the action that is being added
     std::vector<Needed> needed_;

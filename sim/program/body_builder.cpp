@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "sim/program/step_slots.h"
 
 namespace orrery::program {
@@ -54,11 +53,12 @@ struct ReductionSlots {
     SlotIndex source = kNoSlot;  // input of the collective: the gradients, or the staging buffer
     SlotIndex shard = kNoSlot;
 };
-ReductionSlots add_slots(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype) {
+ReductionSlots add_slots(BodyWriter& writer, const std::string& name, const BucketCut& bucket) {
     ReductionSlots slots;
     const Reduction& reduction = bucket.reduction;
-    slots.source = slots.gradient = writer.slot(flat_slot(Space::gradient, name, SlotRole::gradient, gradient_dtype,
-                                                          bucket.elements, bucket.offset, bucket.range));
+    slots.source = slots.gradient =
+        writer.slot(flat_slot(Space::gradient, name, SlotRole::gradient, reduction.gradient_dtype, bucket.elements,
+                              bucket.offset, bucket.range));
     if (reduction.staged) {
         slots.source = writer.slot(flat_slot(Space::reduction, name + ".staged", SlotRole::transient, reduction.dtype,
                                              bucket.elements, bucket.reduction_offset, bucket.range));
@@ -96,7 +96,7 @@ std::vector<std::ptrdiff_t> bucket_positions(const LoweredLayer& layer, const st
         const BucketCut& bucket = buckets[b];
         for (std::size_t i = 0; i < steps.size(); ++i) {
             for (const SlotIndex slot : slots_written(steps[i])) {
-                const SlotPlace& place = layer.places[slot];
+                const Slot& place = layer.slots[slot];
                 const bool inside = place.space == Space::gradient && place.range == bucket.range &&
                                     place.offset >= bucket.offset && place.offset < bucket.offset + bucket.elements;
                 if (inside) positions[b] = static_cast<std::ptrdiff_t>(i);
@@ -105,18 +105,6 @@ std::vector<std::ptrdiff_t> bucket_positions(const LoweredLayer& layer, const st
         if (b > 0) positions[b] = std::max(positions[b], positions[b - 1]);
     }
     return positions;
-}
-
-void add_slots(BodyWriter& writer, const LoweredLayer& layer) {
-    ORRERY_CHECK(layer.places.size() == layer.slots.size(), "a layer needs a place for each slot");
-    for (const SlotIndex i : layer.slots.indices()) {
-        const SlotPlace& place = layer.places[i];
-        Slot slot = slot_at(place.space, layer.slots[i], place.offset, place.range);
-        slot.born = layer.lives[i].born;
-        slot.dies = layer.lives[i].dies;
-        slot.own_block = place.own_block;
-        writer.slot(std::move(slot));
-    }
 }
 
 }  // namespace
@@ -131,16 +119,14 @@ Slot flat_slot(Space space, const std::string& name, SlotRole role, DType dtype,
     return slot_at(space, {.name = name, .role = role, .dtype = dtype, .shape = {elements}}, offset, range);
 }
 
-Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
-                const std::vector<BucketCut>& buckets) {
+Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets) {
+    const std::vector<models::Step>& steps = layer.steps(phase);
     BodyWriter writer(phase, layer.kind);
-    add_slots(writer, layer);
+    for (const Slot& slot : layer.slots) writer.slot(slot);
     const std::vector<std::ptrdiff_t> complete_after = bucket_positions(layer, steps, buckets);
     const auto reduce_after = [&](std::ptrdiff_t position) {
         for (std::size_t b = 0; b < buckets.size(); ++b) {
-            if (complete_after[b] != position) continue;
-            write_reduction(writer, "dp.bucket." + std::to_string(b), buckets[b],
-                            layer.slot(buckets[b].gradient_slot).dtype);
+            if (complete_after[b] == position) write_reduction(writer, "dp.bucket." + std::to_string(b), buckets[b]);
         }
     };
     reduce_after(-1);
@@ -177,9 +163,13 @@ Operator BodyWriter::streaming(models::OpKind kind, SlotIndex from, SlotIndex to
 
 void BodyWriter::op(const Operator& op, Stream stream, const std::string& name, Follows follows) {
     if (stream == Stream::compute) return add_computation(op);
-    Instruction instruction{
-        .name = unique(name.empty() ? std::string(name_of(op.kind)) : name), .stream = stream, .operator_count = 1};
-    instruction.after = after_compute(pending_of(op), stream, follows);
+    add_alone(op, stream, name.empty() ? std::string(name_of(op.kind)) : name, pending_of(op), follows);
+}
+
+void BodyWriter::add_alone(const Operator& op, Stream stream, const std::string& name, const Instructions& pending,
+                           Follows follows) {
+    Instruction instruction{.name = unique(name), .stream = stream, .operator_count = 1};
+    instruction.after = after_compute(pending, stream, follows);
     instruction.first_operator = body_.operators.add(op);
     const InstructionIndex index = body_.instructions.add(std::move(instruction));
     for (const SlotIndex slot : op.in) note(reader_, slot, index);
@@ -265,15 +255,11 @@ void BodyWriter::host_wait(const std::string& name, Follows follows) {
     PerStream<InstructionIndex> last{};
     last.fill(-1);
     for (const InstructionIndex i : body_.instructions.indices()) last[stream_of(i)] = i;
-    Instruction instruction{.name = unique(name), .stream = Stream::host, .operator_count = 1};
-    instruction.after = after_compute({}, Stream::host, follows);
-    for (const Stream stream : kStreams) {
-        if (last[stream] >= 0 && stream != Stream::compute && stream != Stream::host) {
-            instruction.after.push_back(last[stream]);
-        }
+    Instructions pending;
+    for (const InstructionIndex i : last) {
+        if (i >= 0 && stream_of(i) != Stream::compute) pending.insert(i);
     }
-    instruction.first_operator = body_.operators.add({.kind = models::OpKind::host_wait});
-    body_.instructions.push_back(std::move(instruction));
+    add_alone({.kind = models::OpKind::host_wait}, Stream::host, name, pending, follows);
 }
 
 void BodyWriter::join() {
@@ -370,16 +356,15 @@ void BodyWriter::settle(InstructionIndex instruction) {
     }
 }
 
-void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype,
-                     bool copies_back) {
+void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, bool copies_back) {
     const Reduction& reduction = bucket.reduction;
     const bool scatters = reduction.kind == CommKind::reduce_scatter;
-    const ReductionSlots slots = add_slots(writer, name, bucket, gradient_dtype);
+    const ReductionSlots slots = add_slots(writer, name, bucket);
     if (bucket.back_elements > 0) {
         BucketCut before = bucket;
         before.offset = bucket.back_offset;
         before.elements = bucket.back_elements;
-        write_copy_back(writer, name + ".before", before, gradient_dtype);
+        write_copy_back(writer, name + ".before", before);
     }
     if (reduction.staged) writer.op(writer.streaming(models::OpKind::cast, slots.gradient, slots.source));
     if (reduction.staged && scatters && reduction.again) writer.clear(slots.gradient);
@@ -412,8 +397,8 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
     if (copies_back) writer.op(writer.streaming(models::OpKind::cast, slots.source, slots.gradient));
 }
 
-void write_copy_back(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype) {
-    const ReductionSlots slots = add_slots(writer, name, bucket, gradient_dtype);
+void write_copy_back(BodyWriter& writer, const std::string& name, const BucketCut& bucket) {
+    const ReductionSlots slots = add_slots(writer, name, bucket);
     writer.op(writer.streaming(models::OpKind::cast, slots.source, slots.gradient));
 }
 

@@ -19,18 +19,19 @@ namespace orrery::program {
 struct Reduction {
     CommKind kind = CommKind::all_reduce;  // or reduce_scatter, into the shard
     GroupAxis axis = GroupAxis::dp;
-    bool replicates = false;          // afterwards the shards are all-reduced over dp_replicate
-    DType dtype = DType::fp32;        // of the collective
-    DType shard_dtype = DType::fp32;  // of the shards, and of their reduction over dp_replicate
+    bool replicates = false;             // afterwards the shards are all-reduced over dp_replicate
+    DType dtype = DType::fp32;           // of the collective
+    DType gradient_dtype = DType::fp32;  // of the gradients before it
+    DType shard_dtype = DType::fp32;     // of the shards, and of their reduction over dp_replicate
     bool staged = false;       // gradients are cast or copied to Space::reduction first, and after an all-reduce back
     bool accumulates = false;  // reduce-scatter adds to the shard
     bool again = false;        // later micro-batches of the step add to the result and reduce it again
     bool operator==(const Reduction&) const = default;
 };
 
-/// A bucket that is complete once `gradient_slot` has been written. Offsets are relative to the segment's bases.
+/// A bucket, which is complete once the last of its gradients has been written. Offsets are relative to the segment's
+/// bases.
 struct BucketCut {
-    models::SlotIndex gradient_slot = models::kNoSlot;
     ParameterRange range = ParameterRange::dense;
     std::int64_t offset = 0;  // elements, from the gradient base
     std::int64_t elements = 0;
@@ -43,9 +44,8 @@ struct BucketCut {
     bool operator==(const BucketCut&) const = default;
 };
 
-/// Builds the body of one pass over the layer; `steps` is one of the layer's lists.
-[[nodiscard]] Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<models::Step>& steps,
-                              const std::vector<BucketCut>& buckets);
+/// Builds the body of one pass over the layer.
+[[nodiscard]] Body build_body(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets);
 
 [[nodiscard]] Slot slot_at(Space space, models::SlotDecl decl, std::int64_t offset = 0,
                            ParameterRange range = ParameterRange::dense);
@@ -94,6 +94,9 @@ class BodyWriter {
     [[nodiscard]] const std::string& slot_name(models::SlotIndex slot) const { return body_.slots[slot].decl.name; }
     [[nodiscard]] Stream stream_of(InstructionIndex index) const { return body_.instructions[index].stream; }
     void add_computation(const models::Operator& op);
+    /// Adds an operator on a stream other than compute as an instruction.
+    void add_alone(const models::Operator& op, Stream stream, const std::string& name, const Instructions& pending,
+                   Follows follows);
     void open(const Instructions& after);
     void close();
     void add_event(const Instructions& after);
@@ -120,11 +123,10 @@ class BodyWriter {
 /// Writes the reduction of one unit or bucket: if it is staged, the copy of the previous bucket out of the staging
 /// buffer and the copy of this one into it; then the collectives. `copies_back`: then also the copy from the staging
 /// buffer into the gradients.
-void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype,
-                     bool copies_back = false);
+void write_reduction(BodyWriter& writer, const std::string& name, const BucketCut& bucket, bool copies_back = false);
 
 /// Writes the copy of a reduced bucket from the staging buffer into the gradients.
-void write_copy_back(BodyWriter& writer, const std::string& name, const BucketCut& bucket, DType gradient_dtype);
+void write_copy_back(BodyWriter& writer, const std::string& name, const BucketCut& bucket);
 
 /// Fills in the instruction counts of the streams and lays out the transient arena.
 void complete(Body& body);
@@ -149,8 +151,9 @@ struct BodyMemory {
     std::int64_t activation_net = 0;
     std::int64_t activation_peak = 0;  // >= 0
     std::int64_t transient_peak = 0;
-    std::int64_t joint_peak = 0;  // activations and transients together
+    std::int64_t joint_peak = 0;       // activations and transients together
+    std::int32_t joint_position = -1;  // at which joint_peak is first reached
 };
-[[nodiscard]] BodyMemory walk_body(const Body& body, const Segment& segment);
+[[nodiscard]] BodyMemory walk_body(const Body& body, const SlotStays& slots);
 
 }  // namespace orrery::program

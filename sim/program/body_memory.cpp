@@ -139,7 +139,7 @@ void complete(Body& body) {
     count_streams(body);
     const Lifetimes lifetimes = find_lifetimes(body);
     lay_out_transients(body, lifetimes);
-    body.transient_live_peak = walk_body(body, Segment{}).transient_peak;
+    body.transient_live_peak = walk_body(body, walk_slots(body, {})).transient_peak;
 }
 
 SlotStays walk_slots(const Body& body, const Segment& segment) {
@@ -161,8 +161,7 @@ SlotStays walk_slots(const Body& body, const Segment& segment) {
     return result;
 }
 
-BodyMemory walk_body(const Body& body, const Segment& segment) {
-    const SlotStays slots = walk_slots(body, segment);
+BodyMemory walk_body(const Body& body, const SlotStays& slots) {
     /// The bytes that are allocated before a position and freed after it, of activations and of transients.
     struct Change {
         std::array<std::int64_t, 2> allocated{}, freed{};
@@ -176,12 +175,16 @@ BodyMemory walk_body(const Body& body, const Segment& segment) {
     }
     BodyMemory memory;
     std::int64_t activations = 0, transients = 0;
-    for (const Change& change : changes) {
+    for (std::int32_t position = 0; position < slots.positions; ++position) {
+        const Change& change = changes[static_cast<std::size_t>(position)];
         activations += change.allocated[0];
         transients += change.allocated[1];
         memory.activation_peak = std::max(memory.activation_peak, activations);
         memory.transient_peak = std::max(memory.transient_peak, transients);
-        memory.joint_peak = std::max(memory.joint_peak, activations + transients);
+        if (position == 0 || activations + transients > memory.joint_peak) {
+            memory.joint_peak = activations + transients;
+            memory.joint_position = position;
+        }
         activations -= change.freed[0];
         transients -= change.freed[1];
     }

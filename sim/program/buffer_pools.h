@@ -1,8 +1,10 @@
 // Private to the lowerings: pools from which micro-batches take frames and boundary buffers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <vector>
 
@@ -12,14 +14,10 @@ namespace orrery::program {
 class SlotPool {
   public:
     std::int32_t take() {
-        for (std::size_t i = 0; i < used_.size(); ++i) {
-            if (!used_[i]) {
-                used_[i] = true;
-                return static_cast<std::int32_t>(i);
-            }
-        }
-        used_.push_back(true);
-        return static_cast<std::int32_t>(used_.size() - 1);
+        const auto place = std::find(used_.begin(), used_.end(), false) - used_.begin();
+        if (place == std::ssize(used_)) used_.push_back(false);
+        used_[static_cast<std::size_t>(place)] = true;
+        return static_cast<std::int32_t>(place);
     }
     void give_back(std::int32_t index) { used_.at(static_cast<std::size_t>(index)) = false; }
     [[nodiscard]] std::int32_t high_water() const { return static_cast<std::int32_t>(used_.size()); }

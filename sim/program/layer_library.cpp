@@ -39,16 +39,14 @@ LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKi
     options.splits_backward = row_of(plan.parallelism.schedule).splits_backward();
     options.stops_early = plan.implementation.recompute_stops_early;
     options.tp = plan.parallelism.tp;
-    const bool block = kind == LayerKind::block || kind == LayerKind::expert_block;
-    if (!recomputed || !block) return options;
+    if (!recomputed || !is_block(kind)) return options;
     options.recompute = memory.recompute;
     options.shards_checkpoint = memory.shards_checkpoints && memory.recompute == Recompute::full;
     if (memory.recompute == Recompute::selective) {
         for (int part = 0; part < models::kBlockParts; ++part) {
             const auto name = models::name_of(static_cast<models::BlockPart>(part));
             options.parts[static_cast<std::size_t>(part)] =
-                std::find(memory.recompute_parts.begin(), memory.recompute_parts.end(), name) !=
-                memory.recompute_parts.end();
+                std::ranges::find(memory.recompute_parts, name) != memory.recompute_parts.end();
         }
         if (memory.recompute_parts.empty()) {
             options.parts[static_cast<std::size_t>(models::BlockPart::attention_core)] = true;
@@ -60,7 +58,7 @@ LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKi
 }  // namespace
 
 LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
-    : plan_(plan), context_(context_of(plan, gradient_dtype(plan, rules))) {
+    : plan_(plan), context_(context_of(plan, rules.gradient_dtype)) {
     common_.overwrites_gradients = rules.reduces_units;
     common_.adds_to_tied_gradient = ties_locally();
     if (!rules.shards_states) return;
@@ -76,28 +74,23 @@ LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
 
 const LoweredLayer& LayerLibrary::layer(LayerKind kind, bool recomputed) {
     const LayerOptions options = layer_options(plan_, common_, kind, recomputed);
-    for (const auto& known : layers_) {
-        if (known->kind == kind && known->options == options) return *known;
+    for (const LoweredLayer& known : layers_) {
+        if (known.kind == kind && known.options == options) return known;
     }
-    layers_.push_back(
-        std::make_unique<LoweredLayer>(lower_layer(models::build_layer(plan_.model, kind, context_), options)));
-    return *layers_.back();
+    return layers_.emplace_back(lower_layer(models::build_layer(plan_.model, kind, context_), options));
 }
 
 const LoweredLayer& LayerLibrary::vocabulary(VocabularyPart part, bool root) {
-    const auto found = vocabulary_layers_.find({part, root});
-    if (found != vocabulary_layers_.end()) return found->second;
+    const auto [known, fresh] = vocabulary_layers_.try_emplace({part, root});
+    if (!fresh) return known->second;
     LayerOptions options = common_;
     options.leaves_communication_open =
         part != VocabularyPart::final_norm && plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
-    return vocabulary_layers_
-        .emplace(std::pair(part, root), lower_layer(vocabulary_layer(plan_, context_, part, root), options))
-        .first->second;
+    return known->second = lower_layer(vocabulary_layer(plan_, context_, part, root), options);
 }
 
 bool LayerLibrary::ties_locally() const {
-    return plan_.parallelism.vocabulary_parallel != VocabularyParallel::none ? plan_.model.tied_embeddings
-                                                                             : context_.tied_to_embedding;
+    return plan_.parallelism.spreads_vocabulary() ? plan_.model.tied_embeddings : context_.tied_to_embedding;
 }
 
 }  // namespace orrery::program

@@ -1,10 +1,9 @@
 // Private to the lowerings: the lowered layers of a plan.
 #pragma once
 
+#include <deque>
 #include <map>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "sim/program/lowered_layer.h"
 #include "sim/program/program.h"
@@ -30,7 +29,7 @@ class LayerLibrary {
     const Plan& plan_;
     LayerOptions common_;  // options of all layers
     models::LayerContext context_;
-    std::vector<std::unique_ptr<LoweredLayer>> layers_;
+    std::deque<LoweredLayer> layers_;
     std::map<std::pair<VocabularyPart, bool>, LoweredLayer> vocabulary_layers_;
 };
 

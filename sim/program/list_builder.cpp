@@ -29,12 +29,7 @@ BodyId BodyLibrary::pass(const LoweredLayer& layer, Phase phase, const std::vect
     for (const Known& known : known_) {
         if (known.lowered == &layer && known.phase == phase && known.buckets == buckets) return known.body;
     }
-    const std::vector<models::Step>* steps = &layer.forward;
-    if (phase == Phase::backward) steps = &layer.backward;
-    if (phase == Phase::backward_input) steps = &layer.backward_input;
-    if (phase == Phase::backward_weight) steps = &layer.backward_weight;
-    if (phase == Phase::prepare) steps = &layer.prepare;
-    const BodyId id = add(build_body(layer, phase, *steps, buckets));
+    const BodyId id = add(build_body(layer, phase, buckets));
     known_.push_back({&layer, phase, buckets, id});
     return id;
 }
@@ -55,8 +50,22 @@ const BodyMemory& BodyLibrary::memory(const Segment& call) {
                                      call.gradient_in_offset >= 0, call.gradient_out_offset >= 0,
                                      call.in_offload_window};
     const auto [known, fresh] = memories_.try_emplace({call.body, places});
-    if (fresh) known->second = walk_body(body(call.body), call);
+    if (fresh) known->second = walk_body(body(call.body), walk_slots(body(call.body), call));
     return known->second;
+}
+
+void ListBuilder::pass(const LaidLayer& layer, Phase phase, const std::vector<BucketCut>& buckets) {
+    Segment segment = layer.segment;
+    segment.body = bodies_.pass(*layer.lowered, phase, buckets);
+    add(segment);
+}
+
+void ListBuilder::copy_back(Phase phase, const std::vector<BucketCut>& buckets) {
+    for (const BucketCut& bucket : buckets) {
+        BodyWriter writer(phase);
+        write_copy_back(writer, "dp.bucket.at." + std::to_string(bucket.offset), bucket);
+        add({}, writer.finish());
+    }
 }
 
 SegmentListId ListBuilder::finish() {

@@ -3,12 +3,11 @@
 // schedule (stage_actions).
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/units.h"
 #include "sim/program/lowering.h"
 #include "sim/program/rank_layout.h"
 #include "sim/program/stage_actions.h"
 #include "sim/program/stage_lists.h"
+#include "sim/program/step_slots.h"
 
 namespace orrery::program {
 namespace {
@@ -19,9 +18,7 @@ double matrix_flops(const std::vector<models::Step>& steps) {
     double flops = 0;
     for (const models::Step& step : steps) {
         const auto* op = std::get_if<models::Operator>(&step);
-        if (op == nullptr) continue;
-        const bool product = op->is_matmul() || op->is_expert_matmul();
-        if (product || op->is_attention() || op->is_attention_product()) flops += op->flops;
+        if (op != nullptr && uses_matrix_units(*op)) flops += op->flops;
     }
     return flops;
 }
@@ -39,85 +36,36 @@ void join_pairs(std::vector<ComputeTask>& order) {
     for (const std::size_t t : second) order[t].overlaps_previous = true;
 }
 
-class Lowering {
-  public:
-    Lowering(const Plan& plan, StepKind step) : plan_(plan), step_(step), bodies_(program_) {
-        program_.plan = std::make_shared<const Plan>(plan);
-        program_.mesh = std::make_shared<const Mesh>(plan);
-        const ShardingRules rules = sharding_rules(plan, *program_.mesh, 0);
-        layers_ = std::make_unique<LayerLibrary>(plan, rules);
-        shape_ = schedule_shape(plan);
-        if (row_of(shape_.schedule).depends_on_times()) estimate_times();
-    }
-
-    Program run() {
-        if (plan_.parallelism.data_parallel == DataParallel::dp) {
-            lower_replicas(program_, shape_, *layers_, bodies_);
-            return std::move(program_);
-        }
-        const VocabularyParallel vocabulary = plan_.parallelism.vocabulary_parallel;
-        std::vector<std::vector<ComputeTask>> orders =
-            vocabulary == VocabularyParallel::none ? compute_orders(shape_)
-                                                   : vocabulary_orders(vocabulary, shape_.ranks, shape_.micro_batches);
-        if (shape_.chunks > 1 && fuses_transfers(plan_)) {
-            for (std::vector<ComputeTask>& order : orders) join_pairs(order);
-        }
-        const TransferRules rules{.posts_receives_ahead = !fuses_transfers(plan_),
-                                  .gradient_from_forward = plan_.parallelism.vocabulary_gradient_from_forward()};
-        const TaskTimeline timeline(shape_, orders, rules);
-        for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
-            RankClass result;
-            result.name = "stage " + std::to_string(rank);
-            result.pp_index = rank;
-            RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *layers_, result);
-            const StageLists lists = make_lists(program_, shape_, layout, bodies_, result);
-            StageActions(orders[static_cast<std::size_t>(rank)], lists, shape_, timeline, rules, result).list();
-            measure_memory(program_, layout, bodies_, result);
-            program_.classes.push_back(std::move(result));
-        }
-        return std::move(program_);
-    }
-
-  private:
-    /// Sets the durations for the automatic schedulers. If the plan gives none, the FLOPs of GEMMs and attention serve
-    /// as durations, since the lowering has no cost model.
-    void estimate_times() {
-        const ScheduleTimes& given = plan_.parallelism.schedule_times;
-        shape_.transfer_time = given.transfer_ms;
-        double kept = 0, all = 0;
-        for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
-            StageTimes times{0, 0, 0};
-            RankClass scratch;
-            scratch.pp_index = rank;
-            const RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, step_, *layers_, scratch);
-            for (const LaidChunk& chunk : layout.chunks) {
-                for (const LaidLayer& layer : chunk.layers) {
-                    times.forward += matrix_flops(layer.lowered->forward);
-                    times.input += matrix_flops(layer.lowered->backward_input);
-                    times.weight += matrix_flops(layer.lowered->backward_weight);
-                    for (const models::SlotIndex slot : layer.lowered->slots.indices()) {
-                        if (layer.lowered->places[slot].space != Space::activation) continue;
-                        const auto bytes = static_cast<double>(layer.lowered->slots[slot].bytes());
-                        if (layer.lowered->lives[slot].born == Phase::forward) all += bytes;
-                        if (layer.lowered->lives[slot].dies == Phase::backward_weight) kept += bytes;
-                    }
+/// Sets the durations for the automatic schedulers. If the plan gives none, the FLOPs of GEMMs and attention serve as
+/// durations, since the lowering has no cost model.
+void estimate_times(const Plan& plan, const Mesh& mesh, StepKind step, LayerLibrary& layers, ScheduleShape& shape) {
+    const ScheduleTimes& given = plan.parallelism.schedule_times;
+    shape.transfer_time = given.transfer_ms;
+    double kept = 0, all = 0;
+    for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
+        StageTimes times{0, 0, 0};
+        RankClass scratch;
+        scratch.pp_index = rank;
+        const RankLayout layout = lay_out_rank(plan, mesh, shape, step, layers, scratch);
+        for (const LaidChunk& chunk : layout.chunks) {
+            for (const LaidLayer& layer : chunk.layers) {
+                times.forward += matrix_flops(layer.lowered->forward);
+                times.input += matrix_flops(layer.lowered->backward_input);
+                times.weight += matrix_flops(layer.lowered->backward_weight);
+                for (const Slot& slot : layer.lowered->slots) {
+                    if (slot.space != Space::activation) continue;
+                    if (slot.born == Phase::forward) all += static_cast<double>(slot.bytes);
+                    if (slot.dies == Phase::backward_weight) kept += static_cast<double>(slot.bytes);
                 }
             }
-            if (given.forward_ms > 0) times = {given.forward_ms, given.input_ms, given.weight_ms};
-            constexpr double kLeast = 1e-9;  // a stage with only the embedding has no GEMMs
-            shape_.times.push_back(
-                {std::max(times.forward, kLeast), std::max(times.input, kLeast), std::max(times.weight, kLeast)});
         }
-        shape_.activation_after_input = all > 0 ? std::min(1.0, kept / all) : 1.0;
+        if (given.forward_ms > 0) times = {given.forward_ms, given.input_ms, given.weight_ms};
+        constexpr double kLeast = 1e-9;  // a stage with only the embedding has no GEMMs
+        shape.times.push_back(
+            {std::max(times.forward, kLeast), std::max(times.input, kLeast), std::max(times.weight, kLeast)});
     }
-
-    const Plan& plan_;
-    StepKind step_;
-    ScheduleShape shape_;
-    Program program_;
-    std::unique_ptr<LayerLibrary> layers_;
-    BodyLibrary bodies_;
-};
+    shape.activation_after_input = all > 0 ? std::min(1.0, kept / all) : 1.0;
+}
 
 }  // namespace
 
@@ -129,7 +77,38 @@ bool fuses_transfers(const Plan& plan) {
 }
 
 Program lower(const Plan& plan, StepKind step) {
-    return Lowering(plan, step).run();
+    Program program{.plan = std::make_shared<const Plan>(plan), .mesh = std::make_shared<const Mesh>(plan)};
+    const Mesh& mesh = *program.mesh;
+    LayerLibrary layers(plan, sharding_rules(plan, mesh, 0));
+    BodyLibrary bodies(program);
+    ScheduleShape shape = schedule_shape(plan);
+    if (plan.parallelism.data_parallel == DataParallel::dp) {
+        lower_replicas(program, shape, layers, bodies);
+        return program;
+    }
+    if (row_of(shape.schedule).depends_on_times()) estimate_times(plan, mesh, step, layers, shape);
+    const VocabularyParallel vocabulary = plan.parallelism.vocabulary_parallel;
+    std::vector<std::vector<ComputeTask>> orders =
+        vocabulary == VocabularyParallel::none ? compute_orders(shape)
+                                               : vocabulary_orders(vocabulary, shape.ranks, shape.micro_batches);
+    if (shape.chunks > 1 && fuses_transfers(plan)) {
+        for (std::vector<ComputeTask>& order : orders) join_pairs(order);
+    }
+    const TransferRules rules{.posts_receives_ahead = !fuses_transfers(plan),
+                              .gradient_from_forward = plan.parallelism.vocabulary_gradient_from_forward()};
+    const TaskTimeline timeline(shape, orders, rules);
+    for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
+        RankClass result;
+        result.name = "stage " + std::to_string(rank);
+        result.pp_index = rank;
+        const RankLayout layout = lay_out_rank(plan, mesh, shape, step, layers, result);
+        StageLists lists;
+        make_lists({program, layout, bodies, result, lists}, shape);
+        StageActions(orders[static_cast<std::size_t>(rank)], lists, shape, timeline, rules, result).list();
+        measure_memory(program, layout, bodies, result);
+        program.classes.push_back(std::move(result));
+    }
+    return program;
 }
 
 }  // namespace orrery::program

@@ -16,16 +16,12 @@ namespace {
 using models::kNoSlot;
 using models::LayerKind;
 using models::Operator;
+using models::OpKind;
 using models::SlotIndex;
 using models::SlotRole;
 using models::Step;
 
 constexpr std::int64_t kCoalescedBytes = 10 << 20;
-
-bool is_matmul(const Step& step) {
-    const auto* op = std::get_if<Operator>(&step);
-    return op != nullptr && op->is_matmul();
-}
 
 /// The head without the loss, and the loss.
 struct SplitHead {
@@ -44,9 +40,7 @@ SplitHead split_head(const LoweredLayer& whole) {
     const SlotIndex gradient = std::get<Operator>(*first_product).in[0];
     head.layer.forward.clear();
     for (auto step = whole.forward.begin(); step != last_product; ++step) {
-        const auto* op = std::get_if<Operator>(&*step);
-        const bool targets = op != nullptr && op->kind == models::OpKind::load_targets;
-        (targets ? head.loss : head.layer.forward).push_back(*step);
+        (is_kind(*step, OpKind::load_targets) ? head.loss : head.layer.forward).push_back(*step);
     }
     head.loss.insert(head.loss.end(), last_product, whole.forward.end());
     head.loss.insert(head.loss.end(), whole.backward.begin(), first_product);
@@ -57,16 +51,18 @@ SplitHead split_head(const LoweredLayer& whole) {
             for (Step& step : *steps) rename(step, gradient, head.logits);
         }
     }
-    const SlotIndex l = head.logits;
-    if (head.layer.places[l].space != Space::activation) {
-        head.layer.places[l] = {Space::activation, head.layer.saved_bytes};
-        head.layer.saved_bytes = align(head.layer.saved_bytes + head.layer.slots[l].bytes());
+    Slot& logits = head.layer.slots[head.logits];
+    if (logits.space != Space::activation) {
+        logits.space = Space::activation;
+        logits.offset = head.layer.saved_bytes;
+        head.layer.saved_bytes = align(head.layer.saved_bytes + logits.bytes);
     }
-    head.layer.lives[l] = {Phase::forward, Phase::backward};
+    logits.born = Phase::forward;
+    logits.dies = Phase::backward;
     // Values that only the loss uses lie next to the master's gathered logits, not in a frame.
     for (const SlotIndex slot : head.layer.slots.indices()) {
         const bool in_a_frame = touches(head.layer.forward, slot) || touches(head.layer.backward, slot);
-        if (!in_a_frame) head.layer.lives[slot].dies = Phase::forward;
+        if (!in_a_frame) head.layer.slots[slot].dies = Phase::forward;
     }
     return head;
 }
@@ -80,10 +76,8 @@ struct FedEmbedding {
 FedEmbedding split_embedding(const LoweredLayer& whole) {
     FedEmbedding embedding{.layer = whole, .load = {}};
     std::vector<Step>& steps = embedding.layer.forward;
-    const auto found = std::find_if(steps.begin(), steps.end(), [](const Step& step) {
-        const auto* op = std::get_if<Operator>(&step);
-        return op != nullptr && op->kind == models::OpKind::load_tokens;
-    });
+    const auto found =
+        std::find_if(steps.begin(), steps.end(), [](const Step& step) { return is_kind(step, OpKind::load_tokens); });
     ORRERY_CHECK(found != steps.end(), "an embedding without tokens");
     embedding.load = std::get<Operator>(*found);
     steps.erase(found);
@@ -113,34 +107,14 @@ class ReplicaLowering {
     }
 
   private:
-    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
-    [[nodiscard]] std::int64_t tokens() const {
-        return plan_.training.sequence_length * plan_.training.micro_batch_size;
-    }
     RankClass lower(bool master);
-    [[nodiscard]] SegmentListId list_of(RankClass& result, IndexedVector<SegmentListId, ListOrder>& orders,
-                                        const std::vector<Segment>& segments) {
-        ListBuilder list(result, bodies_, orders);
-        for (const Segment& segment : segments) list.add(segment);
-        return list.finish();
-    }
     /// The operator of one rank, scaled to the batches of all ranks.
     [[nodiscard]] Operator on_all_batches(Operator op) const;
     [[nodiscard]] Body scatter_inputs(RankClass& result, const Segment& embedding, bool master);
     [[nodiscard]] Body coalesced(const RankClass& result, CommKind kind, bool master) const;
     [[nodiscard]] Body loss(RankClass& result, const Segment& head, bool master);
-    /// The segments of the rank's layers, in the order of each pass.
-    struct Passes {
-        std::vector<Segment> forward, backward;
-    };
-    [[nodiscard]] Passes passes_of(const LaidChunk& chunk);
-    /// The lists of one batch and of the update; kNoList: the rank has no such list.
-    struct BatchLists {
-        SegmentListId inputs = kNoList, broadcast = kNoList, forward = kNoList, loss = kNoList, backward = kNoList,
-                      reduce = kNoList, optimizer = kNoList;
-    };
-    void list_actions(RankClass& result, const BatchLists& batch,
-                      const IndexedVector<SegmentListId, ListOrder>& orders) const;
+    /// Lists the actions of a step: those of each batch, and the update if there is one.
+    void list_actions(RankClass& result, const std::vector<Action>& batch, const StageLists& lists) const;
 
     Program& program_;
     const Plan& plan_;
@@ -150,12 +124,11 @@ class ReplicaLowering {
     std::int64_t ranks_;
     FedEmbedding embedding_;
     SplitHead head_;
-    BodyId embedding_forward_ = -1, head_forward_ = -1, head_backward_ = -1;
 };
 
 Operator ReplicaLowering::on_all_batches(Operator op) const {
     op.rows *= ranks_;
-    const bool loads = op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_targets;
+    const bool loads = op.kind == OpKind::load_tokens || op.kind == OpKind::load_targets;
     if (loads) op.sources = ranks_;  // one block per rank, in the layout of scatter and gather
     const auto times = static_cast<double>(ranks_);
     op.flops *= times;
@@ -166,11 +139,11 @@ Operator ReplicaLowering::on_all_batches(Operator op) const {
 
 Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding, bool master) {
     BodyWriter writer(Phase::exchange);
-    const std::int64_t all = tokens() * ranks_;
+    const std::int64_t all = plan_.training.sequence_length * plan_.training.micro_batch_size * ranks_;
     const SlotIndex loaded = embedding_.load.out[0];
-    const std::int64_t place = embedding_.layer.places[loaded].offset;
+    const std::int64_t place = embedding_.layer.slots[loaded].offset;
     const SlotIndex own =
-        writer.slot(slot_at(Space::activation, embedding_.layer.slot(loaded), embedding.activation_base + place));
+        writer.slot(slot_at(Space::activation, embedding_.layer.decl(loaded), embedding.activation_base + place));
     SlotIndex whole = kNoSlot;  // only the master has the inputs of all ranks
     if (master) {
         whole = writer.slot(
@@ -189,8 +162,9 @@ Body ReplicaLowering::scatter_inputs(RankClass& result, const Segment& embedding
 /// clear their gradients after each batch, while the master's accumulate.
 Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool master) const {
     BodyWriter writer(Phase::exchange);
+    const Precision& precision = plan_.training.precision;
     const bool gradients = kind == CommKind::reduce;
-    const DType dtype = gradients ? precision().gradient : precision().parameter;
+    const DType dtype = gradients ? precision.gradient : precision.parameter;
     std::int64_t begin = 0, end = 0;
     const auto flush = [&] {
         if (end == begin) return;
@@ -214,23 +188,22 @@ Body ReplicaLowering::coalesced(const RankClass& result, CommKind kind, bool mas
 /// The gather of the outputs to the master, the master's loss over all of them, and the scatter of their gradients.
 Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) {
     BodyWriter writer(Phase::exchange, LayerKind::head);
-    const models::SlotDecl& decl = head_.layer.slot(head_.logits);
+    const models::SlotDecl& decl = head_.layer.decl(head_.logits);
     const SlotIndex own =
-        writer.slot(slot_at(Space::activation, decl, head.activation_base + head_.layer.places[head_.logits].offset));
+        writer.slot(slot_at(Space::activation, decl, head.activation_base + head_.layer.slots[head_.logits].offset));
     const std::int64_t all = decl.elements() * ranks_;
     IndexedVector<SlotIndex, SlotIndex> renamed(head_.layer.slots.size(), kNoSlot);
     const auto gathered = [&](SlotIndex slot) {  // the slot of the loss, sized for the batches of all ranks
         if (slot == kNoSlot) return slot;
         SlotIndex& known = renamed[slot];
         if (known != kNoSlot) return known;
-        models::SlotDecl whole = head_.layer.slot(slot);
+        models::SlotDecl whole = head_.layer.decl(slot);
         if (whole.role == SlotRole::loss) {
             known = writer.slot(slot_at(Space::scalars, whole));
             return known;
         }
         whole.name += ".all";
-        whole.shape.back() *= whole.shape.size() == 1 ? ranks_ : 1;
-        if (whole.shape.size() > 1) whole.shape.front() *= ranks_;
+        whole.shape.front() *= ranks_;
         known = writer.slot(slot_at(Space::reduction, whole, result.reduction_bytes));
         result.reduction_bytes += align(whole.bytes());
         return known;
@@ -245,10 +218,10 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
         for (const Step& step : head_.loss) {
             Operator op = on_all_batches(std::get<Operator>(step));
             for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-                if (op.in[i] != kNoSlot) op.in[i] = gathered(op.in[i]);
-                if (op.out[i] != kNoSlot) op.out[i] = gathered(op.out[i]);
+                op.in[i] = gathered(op.in[i]);
+                op.out[i] = gathered(op.out[i]);
             }
-            if (op.scratch != kNoSlot) op.scratch = gathered(op.scratch);
+            op.scratch = gathered(op.scratch);
             writer.op(op);
         }
     }
@@ -256,60 +229,24 @@ Body ReplicaLowering::loss(RankClass& result, const Segment& head, bool master) 
     return writer.finish();
 }
 
-ReplicaLowering::Passes ReplicaLowering::passes_of(const LaidChunk& chunk) {
-    if (head_forward_ < 0) {
-        embedding_forward_ = bodies_.add(build_body(embedding_.layer, Phase::forward, embedding_.layer.forward, {}));
-        head_forward_ = bodies_.add(build_body(head_.layer, Phase::forward, head_.layer.forward, {}));
-        head_backward_ = bodies_.add(build_body(head_.layer, Phase::backward, head_.layer.backward, {}));
-    }
-    Passes passes;
-    const auto call = [](std::vector<Segment>& pass, const LaidLayer& layer, BodyId body) {
-        pass.push_back(layer.segment);
-        pass.back().body = body;
+void ReplicaLowering::list_actions(RankClass& result, const std::vector<Action>& batch, const StageLists& lists) const {
+    ActionOrder order(lists.orders);
+    const auto emit = [&](Action action) {
+        action.first_wait = static_cast<std::int32_t>(result.waits.size());
+        action.wait_count = order.add(result.actions.next_index(), action, {}, result.waits);
+        result.actions.push_back(action);
     };
-    for (const LaidLayer& layer : chunk.layers) {
-        const LoweredLayer& lowered = *layer.lowered;
-        const bool is_head = &layer == &chunk.layers.back(), is_fed = ranks_ > 1 && &layer == &chunk.layers.front();
-        if (!lowered.prepare.empty()) call(passes.forward, layer, bodies_.pass(lowered, Phase::prepare, {}));
-        call(passes.forward, layer,
-             is_head  ? head_forward_
-             : is_fed ? embedding_forward_
-                      : bodies_.pass(lowered, Phase::forward, {}));
-        call(passes.backward, layer, is_head ? head_backward_ : bodies_.pass(lowered, Phase::backward, {}));
-    }
-    std::reverse(passes.backward.begin(), passes.backward.end());
-    return passes;
-}
-
-void ReplicaLowering::list_actions(RankClass& result, const BatchLists& batch,
-                                   const IndexedVector<SegmentListId, ListOrder>& orders) const {
-    ActionOrder order(orders);
     for (int pass = 0; pass < 2; ++pass) {  // the second pass sees the first as the previous step
         result.actions.clear();
         result.waits.clear();
         if (pass > 0) order.next_step();
-        const auto emit = [&](Action action) {
-            if (action.segments == kNoList) return;
-            action.first_wait = static_cast<std::int32_t>(result.waits.size());
-            action.wait_count = order.add(result.actions.next_index(), action, {}, result.waits);
-            result.actions.push_back(action);
-        };
         for (std::int32_t m = 0; m < static_cast<std::int32_t>(plan_.micro_batches()); ++m) {
-            const auto exchange = [&](SegmentListId segments) {
-                emit({.kind = ActionKind::exchange, .micro_batch = m, .segments = segments, .activation_frame = 0});
-            };
-            exchange(batch.inputs);
-            exchange(batch.broadcast);
-            emit({.kind = ActionKind::forward, .micro_batch = m, .segments = batch.forward, .activation_frame = 0});
-            exchange(batch.loss);
-            emit({.kind = ActionKind::backward,
-                  .micro_batch = m,
-                  .segments = batch.backward,
-                  .activation_frame = 0,
-                  .backward_boundary = 0});
-            exchange(batch.reduce);
+            for (Action action : batch) {
+                action.micro_batch = m;
+                emit(action);
+            }
         }
-        emit({.kind = ActionKind::optimizer_step, .segments = batch.optimizer});
+        if (lists.optimizer != kNoList) emit({.kind = ActionKind::optimizer_step, .segments = lists.optimizer});
     }
 }
 
@@ -317,34 +254,41 @@ RankClass ReplicaLowering::lower(bool master) {
     RankClass result;
     result.name = master ? "master" : "replicas";
     RankLayout layout = lay_out_rank(plan_, *program_.mesh, shape_, StepKind::steady, layers_, result);
-    const LaidChunk& chunk = layout.chunks.front();
+    std::vector<LaidLayer>& layers = layout.chunks.front().layers;
     // Only the head's logits are kept in the frame, not the loss's values.
-    const LaidLayer& head = chunk.layers.back();
-    result.chunks.front().frame_bytes += head_.layer.saved_bytes - head.lowered->saved_bytes;
+    result.chunks.front().frame_bytes += head_.layer.saved_bytes - layers.back().lowered->saved_bytes;
+    layers.back().lowered = &head_.layer;
+    if (ranks_ > 1) layers.front().lowered = &embedding_.layer;
     if (!master) result.optimizer_elements = 0;
 
     StageLists lists;
-    const auto list = [&](const std::vector<Segment>& segments) { return list_of(result, lists.orders, segments); };
-    const auto single = [&](Body body) {
-        ListBuilder one(result, bodies_, lists.orders);
-        one.add({}, std::move(body));
-        return one.finish();
+    const ListParts parts{program_, layout, bodies_, result, lists};
+    std::vector<Action> batch;
+    const auto add = [&](ActionKind kind, ListBuilder list) {
+        batch.push_back({.kind = kind, .segments = list.finish(), .activation_frame = 0});
+        if (kind == ActionKind::backward) batch.back().backward_boundary = 0;
     };
-    const Passes passes = passes_of(chunk);
-    BatchLists batch;
-    batch.forward = list(passes.forward);
-    batch.backward = list(passes.backward);
+    const auto exchange = [&](Body body) {
+        ListBuilder list = parts.new_list();
+        list.add({}, std::move(body));
+        add(ActionKind::exchange, std::move(list));
+    };
     if (ranks_ > 1) {
-        batch.inputs = single(scatter_inputs(result, chunk.layers.front().segment, master));
-        batch.broadcast = single(coalesced(result, CommKind::broadcast, master));
-        batch.reduce = single(coalesced(result, CommKind::reduce, master));
+        exchange(scatter_inputs(result, layers.front().segment, master));
+        exchange(coalesced(result, CommKind::broadcast, master));
     }
-    batch.loss = single(loss(result, head.segment, master));
-    if (master) {
-        list_optimizer(program_, layout, bodies_, result, lists);
-        batch.optimizer = lists.optimizer;
+    ListBuilder forward = parts.new_list(), backward = parts.new_list();
+    for (const LaidLayer& layer : layers) {
+        forward.prepare(layer);
+        forward.pass(layer, Phase::forward);
     }
-    list_actions(result, batch, lists.orders);
+    for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) backward.pass(*layer, Phase::backward);
+    add(ActionKind::forward, std::move(forward));
+    exchange(loss(result, layers.back().segment, master));
+    add(ActionKind::backward, std::move(backward));
+    if (ranks_ > 1) exchange(coalesced(result, CommKind::reduce, master));
+    if (master) list_optimizer(parts);
+    list_actions(result, batch, lists);
     result.chunks.front().frame_count = 1;
     result.backward_boundary_count = 1;
     measure_memory(program_, layout, bodies_, result);

@@ -1,6 +1,8 @@
 #include "sim/program/lowered_layer.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -27,17 +29,17 @@ class LayerLowering {
     LayerLowering(models::Layer layer, const LayerOptions& options) {
         layer_.kind = layer.kind;
         layer_.options = options;
-        layer_.slots = std::move(layer.slots);
+        for (SlotDecl& slot : layer.slots) layer_.slots.push_back({.decl = std::move(slot)});
         layer_.prepare = std::move(layer.prepare);
         layer_.forward = std::move(layer.forward);
         layer_.backward = std::move(layer.backward);
-        if (!is_block()) mark_as_end();
+        if (!is_block(layer_.kind)) mark_as_end();
         in_frame_.assign(layer_.slots.size(), false);
         for (const SlotIndex i : layer_.slots.indices()) in_frame_[i] = role(i) == SlotRole::saved;
     }
 
     LoweredLayer build() {
-        if (layer_.options.recompute != Recompute::none && is_block()) recompute();
+        if (layer_.options.recompute != Recompute::none && is_block(layer_.kind)) recompute();
         if (layer_.options.splits_backward) split();
         order_parameters();
         if (layer_.options.overwrites_gradients) overwrite_gradients();
@@ -47,9 +49,6 @@ class LayerLowering {
     }
 
   private:
-    [[nodiscard]] bool is_block() const {
-        return layer_.kind == models::LayerKind::block || layer_.kind == models::LayerKind::expert_block;
-    }
     [[nodiscard]] std::array<std::vector<Step>*, 5> all_steps() {
         return {&layer_.prepare, &layer_.forward, &layer_.backward, &layer_.backward_input, &layer_.backward_weight};
     }
@@ -60,16 +59,17 @@ class LayerLowering {
             }
         }
     }
-    [[nodiscard]] SlotRole role(SlotIndex slot) const { return layer_.slots[slot].role; }
+    [[nodiscard]] const SlotDecl& decl(SlotIndex slot) const { return layer_.slots[slot].decl; }
+    [[nodiscard]] SlotRole role(SlotIndex slot) const { return decl(slot).role; }
     SlotIndex add_slot(SlotDecl decl, bool in_frame) {
         in_frame_.push_back(in_frame);
-        return layer_.slots.add(std::move(decl));
+        return layer_.slots.add({.decl = std::move(decl)});
     }
     SlotIndex add_copy(SlotIndex slot, const char* suffix, SlotRole role) {
-        SlotDecl decl = layer_.slots[slot];
-        decl.role = role;
-        decl.name += suffix;
-        return add_slot(std::move(decl), false);
+        SlotDecl copy = decl(slot);
+        copy.role = role;
+        copy.name += suffix;
+        return add_slot(std::move(copy), false);
     }
     [[nodiscard]] SlotIndex find_role(SlotRole wanted) const {
         for (const SlotIndex i : layer_.slots.indices()) {
@@ -95,7 +95,7 @@ class LayerLowering {
     void find_lives();
     void place();
     [[nodiscard]] bool is_used(SlotIndex slot);
-    [[nodiscard]] SlotPlace place_of(SlotIndex slot);
+    void place(SlotIndex index);
 
     LoweredLayer layer_;
     using SlotSet = IndexedVector<SlotIndex, bool>;
@@ -124,8 +124,7 @@ void LayerLowering::drop_unneeded_steps(std::vector<bool>& again) const {
     }
     for (std::size_t i = again.size(); i-- > 0;) {
         if (!again[i]) continue;
-        const std::vector<SlotIndex> written = slots_written(layer_.forward[i]);
-        again[i] = std::any_of(written.begin(), written.end(), [&](SlotIndex slot) { return needed[slot]; });
+        again[i] = std::ranges::any_of(slots_written(layer_.forward[i]), [&](SlotIndex slot) { return needed[slot]; });
         if (!again[i]) continue;
         for (const SlotIndex slot : slots_read(layer_.forward[i])) needed[slot] = true;
     }
@@ -177,20 +176,20 @@ void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
         result.push_back(step);
         done[i] = true;
     };
-    const auto writer_of = [&](SlotIndex slot) {  // the last recomputed step that writes the slot, or -1
+    // The part of the last recomputed step that writes the slot, unless it has run.
+    const auto due_part = [&](SlotIndex slot) -> std::optional<models::BlockPart> {
         for (std::size_t i = layer_.forward.size(); i-- > 0;) {
-            if (again[i] && writes(layer_.forward[i], slot)) return static_cast<std::ptrdiff_t>(i);
+            if (!again[i] || !writes(layer_.forward[i], slot)) continue;
+            return done[i] ? std::nullopt : std::optional(part_of(layer_.forward[i]));
         }
-        return std::ptrdiff_t{-1};
+        return std::nullopt;
     };
     const auto run_part = [&](auto&& self, models::BlockPart part) -> void {
         for (std::size_t i = 0; i < again.size(); ++i) {
             if (!again[i] || done[i] || part_of(layer_.forward[i]) != part) continue;
             for (const SlotIndex slot : slots_read(layer_.forward[i])) {
-                const std::ptrdiff_t writer = writer_of(slot);
-                if (writer < 0 || done[static_cast<std::size_t>(writer)]) continue;
-                const models::BlockPart other = part_of(layer_.forward[static_cast<std::size_t>(writer)]);
-                if (other != part) self(self, other);
+                const auto other = due_part(slot);
+                if (other && *other != part) self(self, *other);
             }
             if (!done[i]) run_again(i);
         }
@@ -202,10 +201,7 @@ void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
     }
     for (Step& step : layer_.backward) {
         for (const SlotIndex slot : slots_read(step)) {
-            const std::ptrdiff_t writer = writer_of(slot);
-            if (writer >= 0 && !done[static_cast<std::size_t>(writer)]) {
-                run_part(run_part, part_of(layer_.forward[static_cast<std::size_t>(writer)]));
-            }
+            if (const auto part = due_part(slot)) run_part(run_part, *part);
         }
         result.push_back(step);
     }
@@ -215,22 +211,22 @@ void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
 /// Keeps only this rank's shard of the layer's input, and gathers the whole input before the backward pass.
 void LayerLowering::shard_checkpoint() {
     const SlotIndex hidden = find_role(SlotRole::hidden_in);
-    if (hidden == kNoSlot || layer_.slots[hidden].shape.front() % layer_.options.tp != 0) return;
-    SlotDecl part = layer_.slots[hidden];
+    if (hidden == kNoSlot || decl(hidden).shape.front() % layer_.options.tp != 0) return;
+    SlotDecl part = decl(hidden);
     part.role = SlotRole::saved;
     part.name = "checkpoint";
     part.shape.front() /= layer_.options.tp;
-    SlotDecl whole = layer_.slots[hidden];
+    SlotDecl whole = decl(hidden);
     whole.role = SlotRole::transient;
     whole.name = "checkpoint.gathered";
     const std::int64_t elements = whole.elements();
     const DType dtype = whole.dtype;
-    own_input_ = add_slot(layer_.slots[hidden], false);
+    own_input_ = add_slot(decl(hidden), false);
     const SlotIndex kept = add_slot(std::move(part), true);
     const SlotIndex gathered = add_slot(std::move(whole), false);
     Operator copy{
         .kind = models::OpKind::cast, .elements = elements / layer_.options.tp, .in = {own_input_}, .out = {kept}};
-    copy.bytes_read = copy.bytes_written = static_cast<double>(layer_.slots[kept].bytes());
+    copy.bytes_read = copy.bytes_written = static_cast<double>(decl(kept).bytes());
     layer_.forward.insert(layer_.forward.begin(), copy);
     for (Step& step : layer_.backward) rename_reads(step, hidden, gathered);
     layer_.backward.insert(layer_.backward.begin(), Boundary{.kind = Boundary::Kind::gather,
@@ -249,24 +245,22 @@ std::vector<bool> LayerLowering::weight_steps() const {
         const std::vector<SlotIndex> written = slots_written(layer_.backward[i]);
         // A step that reads parameters is an input step: gathered parameters are available for the input gradients
         // only.
-        const std::vector<SlotIndex> read_here = slots_read(layer_.backward[i]);
-        const bool reads_parameter = std::any_of(read_here.begin(), read_here.end(), [&](SlotIndex slot) {
+        const bool reads_parameter = std::ranges::any_of(slots_read(layer_.backward[i]), [&](SlotIndex slot) {
             return role(slot) == SlotRole::parameter || role(slot) == SlotRole::weight_copy;
         });
-        is_weight[i] =
-            !written.empty() && !reads_parameter && std::all_of(written.begin(), written.end(), [&](SlotIndex slot) {
-                if (role(slot) == SlotRole::gradient) return true;
-                if (role(slot) != SlotRole::transient && role(slot) != SlotRole::saved) return false;
-                bool read = false;
-                for (std::size_t later = i + 1; later < layer_.backward.size(); ++later) {
-                    if (reads(layer_.backward[later], slot)) {
-                        if (!is_weight[later]) return false;
-                        read = true;
-                    }
-                    if (writes(layer_.backward[later], slot) && !is_weight[later]) return false;
+        is_weight[i] = !written.empty() && !reads_parameter && std::ranges::all_of(written, [&](SlotIndex slot) {
+            if (role(slot) == SlotRole::gradient) return true;
+            if (role(slot) != SlotRole::transient && role(slot) != SlotRole::saved) return false;
+            bool read = false;
+            for (std::size_t later = i + 1; later < layer_.backward.size(); ++later) {
+                if (reads(layer_.backward[later], slot)) {
+                    if (!is_weight[later]) return false;
+                    read = true;
                 }
-                return read;
-            });
+                if (writes(layer_.backward[later], slot) && !is_weight[later]) return false;
+            }
+            return read;
+        });
     }
     return is_weight;
 }
@@ -314,9 +308,7 @@ void LayerLowering::keep_for_weights() {
             const bool local = role(slot) == SlotRole::transient || role(slot) == SlotRole::saved;
             if (!local || !written_by_input[slot] || in_frame_[slot]) continue;
             in_frame_[slot] = true;
-            const bool in_forward = std::any_of(layer_.forward.begin(), layer_.forward.end(),
-                                                [&](const Step& other) { return writes(other, slot); });
-            if (!in_forward) continue;
+            if (!writes(layer_.forward, slot)) continue;
             const SlotIndex own = add_copy(slot, ".forward", SlotRole::transient);
             written_by_input.push_back(false);
             for (Step& other : layer_.forward) rename(other, slot, own);
@@ -332,11 +324,9 @@ void LayerLowering::split() {
     }
     keep_for_weights();
     const SlotIndex hidden = find_role(SlotRole::hidden_gradient);
-    const auto reads_hidden = [&](const Step& step) { return reads(step, hidden); };
     const bool is_read =
-        hidden != kNoSlot && (std::any_of(layer_.backward_input.begin(), layer_.backward_input.end(), reads_hidden) ||
-                              std::any_of(layer_.backward_weight.begin(), layer_.backward_weight.end(), reads_hidden));
-    if (is_read) layer_.hidden_gradient_bytes = layer_.slots[hidden].bytes();
+        hidden != kNoSlot && (reads(layer_.backward_input, hidden) || reads(layer_.backward_weight, hidden));
+    if (is_read) layer_.hidden_gradient_bytes = decl(hidden).bytes();
 }
 
 /// Orders the parameter slots by the operator that last writes their gradient.
@@ -346,10 +336,9 @@ void LayerLowering::order_parameters() {
         for (const Step& step : *steps) {
             if (std::holds_alternative<Boundary>(step)) continue;
             for (const SlotIndex slot : slots_written(step)) {
-                const SlotDecl& decl = layer_.slots[slot];
-                if (decl.role != SlotRole::gradient || decl.tied) continue;
-                std::erase(layer_.ready_order, decl.parameter_slot);
-                layer_.ready_order.push_back(decl.parameter_slot);
+                if (role(slot) != SlotRole::gradient || decl(slot).tied) continue;
+                std::erase(layer_.ready_order, decl(slot).parameter_slot);
+                layer_.ready_order.push_back(decl(slot).parameter_slot);
             }
         }
     }
@@ -366,45 +355,50 @@ bool LayerLowering::is_used(SlotIndex slot) {
     return std::any_of(all.begin(), all.end(), [&](const auto* steps) { return touches(*steps, slot); });
 }
 
-SlotPlace LayerLowering::place_of(SlotIndex slot) {
-    const SlotDecl& decl = layer_.slots[slot];
+void LayerLowering::place(SlotIndex index) {
+    Slot& slot = layer_.slots[index];
+    slot.bytes = slot.decl.bytes();
+    slot.space = Space::transient;
     // No step reads or writes the slot: it is an operator's scratch, or belongs to another part of a divided layer.
-    if (!is_used(slot)) return {Space::transient};
-    const auto in_frame = [&] {
-        const SlotPlace place{Space::activation, layer_.saved_bytes};
-        layer_.saved_bytes = align(layer_.saved_bytes + decl.bytes());
-        return place;
+    if (!is_used(index)) return;
+    const auto append = [&](Space space, std::int64_t& used) {
+        slot.space = space;
+        slot.offset = used;
+        used = align(used + slot.bytes);
     };
-    const auto parameter_place = [&](SlotIndex parameter, Space space) {
-        const std::int64_t offset = parameter_offsets_[parameter];
-        ORRERY_CHECK(offset >= 0, decl.name + " has no gradient");
-        return SlotPlace{space, offset, range_of(layer_.slots[parameter])};
+    const auto follow = [&](SlotIndex parameter, Space own, Space tied) {
+        slot.space = slot.decl.tied ? tied : own;
+        if (slot.decl.tied) return;
+        slot.offset = parameter_offsets_[parameter];
+        slot.range = range_of(decl(parameter));
+        ORRERY_CHECK(slot.offset >= 0, slot.decl.name + " has no gradient");
     };
-    switch (decl.role) {
+    switch (slot.decl.role) {
         case SlotRole::hidden_in:
-            layer_.hidden_in_bytes = decl.bytes();
-            if (slot == own_input_) return {.space = Space::hidden_in, .own_block = GroupAxis::tp};
-            return {Space::hidden_in};
+            slot.space = Space::hidden_in;
+            layer_.hidden_in_bytes = slot.bytes;
+            if (index == own_input_) slot.own_block = GroupAxis::tp;
+            return;
         case SlotRole::hidden_out:
-            return {Space::hidden_out};
+            slot.space = Space::hidden_out;
+            return;
         case SlotRole::hidden_gradient:
-            return {slot == gradient_out_ ? Space::hidden_gradient_out : Space::hidden_gradient};
+            slot.space = index == gradient_out_ ? Space::hidden_gradient_out : Space::hidden_gradient;
+            return;
         case SlotRole::loss:
-            return {Space::scalars};
-        case SlotRole::weight_copy: {
-            const SlotPlace place{Space::weight_copy, layer_.weight_copy_bytes};
-            layer_.weight_copy_bytes = align(layer_.weight_copy_bytes + decl.bytes());
-            return place;
-        }
+            slot.space = Space::scalars;
+            return;
+        case SlotRole::weight_copy:
+            return append(Space::weight_copy, layer_.weight_copy_bytes);
         case SlotRole::saved:
         case SlotRole::transient:
-            return in_frame_[slot] ? in_frame() : SlotPlace{Space::transient};
+            if (in_frame_[index]) append(Space::activation, layer_.saved_bytes);
+            return;
         case SlotRole::parameter:
-            return decl.tied ? SlotPlace{Space::tied_parameter} : parameter_place(slot, Space::parameter);
+            return follow(index, Space::parameter, Space::tied_parameter);
         case SlotRole::gradient:
-            return decl.tied ? SlotPlace{Space::tied_gradient} : parameter_place(decl.parameter_slot, Space::gradient);
+            return follow(slot.decl.parameter_slot, Space::gradient, Space::tied_gradient);
     }
-    throw_bug(__FILE__, __LINE__, "SlotRole", "unknown role");
 }
 
 /// The first operator that writes a gradient in a backward pass overwrites it.
@@ -418,7 +412,7 @@ void LayerLowering::overwrite_gradients() {
             if (slot == kNoSlot || role(slot) != SlotRole::gradient) continue;
             ++gradients;
             const bool tied = layer_.kind == models::LayerKind::embedding && layer_.options.adds_to_tied_gradient &&
-                              layer_.slots[layer_.slots[slot].parameter_slot].name == kTiedWeight;
+                              decl(decl(slot).parameter_slot).name == kTiedWeight;
             if (!written[slot] && !tied) ++first;
             written[slot] = true;
         }
@@ -432,9 +426,8 @@ void LayerLowering::find_lives() {
     const bool splits = layer_.options.splits_backward;
     const Phase input = splits ? Phase::backward_input : Phase::backward;
     const std::vector<Step>& input_steps = splits ? layer_.backward_input : layer_.backward;
-    layer_.lives.resize(layer_.slots.size());
     for (const SlotIndex slot : layer_.slots.indices()) {
-        SlotLife& life = layer_.lives[slot];
+        Slot& life = layer_.slots[slot];
         life.born = touches(layer_.forward, slot) ? Phase::forward : input;
         life.dies = touches(input_steps, slot) ? input : Phase::forward;
         if (splits && touches(layer_.backward_weight, slot)) life.dies = Phase::backward_weight;
@@ -453,16 +446,16 @@ std::vector<std::int64_t> paddings(const LoweredLayer& layer) {
     const FlatPadding& rules = layer.options.padding;
     std::vector<std::int64_t> result(layer.ready_order.size());
     const auto is_tied = [&](std::size_t i) {
-        return rules.keeps_tied_apart && layer.slot(layer.ready_order[i]).name == kTiedWeight;
+        return rules.keeps_tied_apart && layer.decl(layer.ready_order[i]).name == kTiedWeight;
     };
     for (const ParameterRange range : kRanges) {
         std::vector<std::size_t> members;
         for (std::size_t i = 0; i < layer.ready_order.size(); ++i) {
-            if (range_of(layer.slot(layer.ready_order[i])) == range) members.push_back(i);
+            if (range_of(layer.decl(layer.ready_order[i])) == range) members.push_back(i);
         }
         std::int64_t held = 0;  // elements since the last padded end
         for (std::size_t m = 0; m < members.size(); ++m) {
-            const SlotDecl& decl = layer.slot(layer.ready_order[members[m]]);
+            const SlotDecl& decl = layer.decl(layer.ready_order[members[m]]);
             held += decl.elements();
             std::int64_t multiple = rules.of(range).multiple;
             if (rules.each_parameter && !decl.shape.empty() && decl.shape.front() > 0) {
@@ -483,27 +476,25 @@ void LayerLowering::place() {
     layer_.paddings = paddings(layer_);
     parameter_offsets_.assign(layer_.slots.size(), -1);
     for (std::size_t i = 0; i < layer_.ready_order.size(); ++i) {
-        const SlotDecl& decl = layer_.slots[layer_.ready_order[i]];
-        std::int64_t& total = layer_.elements[range_of(decl)];
+        const SlotDecl& parameter = decl(layer_.ready_order[i]);
+        std::int64_t& total = layer_.elements[range_of(parameter)];
         parameter_offsets_[layer_.ready_order[i]] = total;
-        total += decl.elements() + layer_.paddings[i];
+        total += parameter.elements() + layer_.paddings[i];
     }
-    for (const SlotIndex slot : layer_.slots.indices()) layer_.places.push_back(place_of(slot));
+    for (const SlotIndex slot : layer_.slots.indices()) place(slot);
 }
 
 }  // namespace
 
-std::int64_t LoweredLayer::parameter_elements() const {
-    std::int64_t sum = 0;
-    for (const std::int64_t count : elements) sum += count;
-    return sum;
+const std::vector<Step>& LoweredLayer::steps(Phase pass) const {
+    if (pass == Phase::prepare) return prepare;
+    if (pass == Phase::backward) return backward;
+    if (pass == Phase::backward_input) return backward_input;
+    return pass == Phase::backward_weight ? backward_weight : forward;
 }
 
-SlotIndex LoweredLayer::gradient_of(SlotIndex parameter) const {
-    for (const SlotIndex i : slots.indices()) {
-        if (slots[i].role == SlotRole::gradient && slots[i].parameter_slot == parameter) return i;
-    }
-    throw_bug(__FILE__, __LINE__, "gradient_of", slot(parameter).name + " has no gradient");
+std::int64_t LoweredLayer::parameter_elements() const {
+    return std::accumulate(elements.begin(), elements.end(), std::int64_t{0});
 }
 
 LoweredLayer lower_layer(models::Layer layer, const LayerOptions& options) {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "models/layer.h"
@@ -18,19 +17,9 @@ inline constexpr std::int64_t kAlignment = 64;
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Where a slot of a layer lies.
-struct SlotPlace {
-    Space space{};
-    std::int64_t offset = 0;
-    ParameterRange range = ParameterRange::dense;
-    std::optional<GroupAxis> own_block{};  // see Slot::own_block
-};
-
-/// The lifetime of a slot in a frame: the pass that first writes it and the pass that last needs it.
-struct SlotLife {
-    Phase born = Phase::forward;
-    Phase dies = Phase::backward;
-};
+[[nodiscard]] constexpr bool is_block(models::LayerKind kind) {
+    return kind == models::LayerKind::block || kind == models::LayerKind::expert_block;
+}
 
 /// How the flat order of parameters is padded, so that buckets and units can be cut into equal shards.
 struct FlatPadding {
@@ -67,9 +56,7 @@ struct LayerOptions {
 struct LoweredLayer {
     models::LayerKind kind{};
     LayerOptions options;
-    models::Slots slots;
-    IndexedVector<models::SlotIndex, SlotPlace> places;
-    IndexedVector<models::SlotIndex, SlotLife> lives;
+    IndexedVector<models::SlotIndex, Slot> slots;
     /// With a split backward all three backward lists are filled, because some schedules (dualpipe) split the backward
     /// of some micro-batches only.
     std::vector<models::Step> prepare, forward, backward, backward_input, backward_weight;
@@ -82,10 +69,9 @@ struct LoweredLayer {
     std::int64_t hidden_gradient_bytes = 0;  // split backward: the incoming gradient, which is kept for W
     bool keeps_hidden_in = true;             // false: the input may be overwritten after the forward pass
 
+    [[nodiscard]] const std::vector<models::Step>& steps(Phase pass) const;
     [[nodiscard]] std::int64_t parameter_elements() const;
-    /// The gradient slot of a parameter slot; throws BugError if there is none.
-    [[nodiscard]] models::SlotIndex gradient_of(models::SlotIndex parameter) const;
-    [[nodiscard]] const models::SlotDecl& slot(models::SlotIndex index) const { return slots[index]; }
+    [[nodiscard]] const models::SlotDecl& decl(models::SlotIndex slot) const { return slots[slot].decl; }
 };
 
 [[nodiscard]] LoweredLayer lower_layer(models::Layer layer, const LayerOptions& options);

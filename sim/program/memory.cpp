@@ -47,7 +47,7 @@ std::int64_t placeholder_bytes(const Program& program, const std::set<BodyId>& b
     std::set<std::pair<std::int64_t, std::int64_t>> shapes;
     for (const BodyId id : bodies) {
         const Body& body = program.bodies[id];
-        if (body.layer_kind != models::LayerKind::block && body.layer_kind != models::LayerKind::expert_block) continue;
+        if (!is_block(body.layer_kind)) continue;
         for (const models::Operator& op : body.operators) {
             if (!op.weight_gradient || !op.is_matmul()) continue;
             const std::vector<std::int64_t>& shape = body.slots[op.out[0]].decl.shape;
@@ -85,10 +85,11 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
         bytes += placeholder_bytes(program, bodies);
     }
     // If states are not sharded, the copy is made during the update, when no activation is alive.
-    if (choices.copies_gradients_for_update && layout.rules.shards_states && size_of(layout.gradient_dtype) == 2) {
+    if (choices.copies_gradients_for_update && layout.rules.shards_states &&
+        size_of(layout.rules.gradient_dtype) == 2) {
         bytes += checked_product(ranks.optimizer_elements, size_of(DType::fp32));
     }
-    if (choices.keeps_gradients_beside_sums && narrow && layout.gradient_dtype == DType::fp32) {
+    if (choices.keeps_gradients_beside_sums && narrow && layout.rules.gradient_dtype == DType::fp32) {
         bytes += checked_product(ranks.parameter_elements, size_of(precision.parameter));
     }
     if (layout.rules.dense.ranks > 1) bytes += 2 * std::min(choices.buffer_elements, ranks.parameter_elements);
@@ -119,8 +120,8 @@ void measure_states(const Plan& plan, const RankLayout& layout, RankClass& resul
     const MemorySavings& savings = plan.training.memory;
     const ShardingRules& rules = layout.rules;
     MemoryFootprint& memory = result.memory;
-    const std::int64_t states = checked_product(
-        result.optimizer_elements, 4 * plan.training.optimizer.states() + (keeps_master(plan, layout) ? 4 : 0));
+    const std::int64_t states = checked_product(result.optimizer_elements,
+                                                4 * plan.training.optimizer.states() + (layout.keeps_master ? 4 : 0));
     std::int64_t shards = 0, gradient_shards = 0;
     if (!result.parameter_shards_alias) {
         shards = checked_product(result.shard_elements, size_of(layout.stored_dtype));
@@ -134,13 +135,13 @@ void measure_states(const Plan& plan, const RankLayout& layout, RankClass& resul
         (rules.gathers_units ? (shards_on_host ? 0 : shards) : buffer + shards) + result.weight_copy_bytes;
     memory.gathered = rules.gathers_units ? buffer : 0;
     memory.gradients =
-        checked_product(result.gradient_buffer_elements, size_of(layout.gradient_dtype)) + gradient_shards;
+        checked_product(result.gradient_buffer_elements, size_of(layout.rules.gradient_dtype)) + gradient_shards;
     memory.optimizer_states = savings.offload_optimizer ? 0 : states;
     result.host_bytes = shards_on_host ? shards : 0;
     if (savings.offload_optimizer) {
-        const std::int64_t sent = rules.reduces_units ? size_of(precision.gradient) : size_of(layout.gradient_dtype);
-        result.host_bytes += states + checked_product(result.optimizer_elements,
-                                                      sent + (shards_on_host ? 0 : size_of(precision.parameter)));
+        result.host_bytes +=
+            states + checked_product(result.optimizer_elements,
+                                     size_of(precision.gradient) + (shards_on_host ? 0 : size_of(precision.parameter)));
     }
 }
 

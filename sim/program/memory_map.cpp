@@ -16,18 +16,11 @@ std::string_view name_of(Region region) {
 }
 
 SpacePart part_of(const Slot& slot) {
-    switch (slot.space) {
-        // Elements of the slot's own type, since an fp32 shard and an fp8 shard have the same element offsets.
-        case Space::parameter:
-        case Space::gradient:
-        case Space::parameter_shard:
-        case Space::gradient_shard:
-        case Space::tied_parameter:
-        case Space::tied_gradient:
-            return {slot.space, slot.range, slot.offset, slot.offset + slot.bytes / size_of(slot.decl.dtype)};
-        default:
-            return {slot.space, slot.range, slot.offset, slot.offset + slot.bytes};
-    }
+    const bool in_elements = slot.space <= Space::gradient_shard || slot.space == Space::tied_parameter ||
+                             slot.space == Space::tied_gradient;
+    // Elements of the slot's own type, since an fp32 shard and an fp8 shard have the same element offsets.
+    const std::int64_t size = in_elements ? slot.bytes / size_of(slot.decl.dtype) : slot.bytes;
+    return {slot.space, slot.range, slot.offset, slot.offset + size};
 }
 
 MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment, const SpacePart& part) {
@@ -135,12 +128,6 @@ std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region
             break;
     }
     return std::numeric_limits<std::int64_t>::max();
-}
-
-std::vector<SlotAccess> accesses_of(const Body& body, const Instruction& instruction) {
-    std::vector<SlotAccess> result;
-    visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) { result.push_back({slot, write}); });
-    return result;
 }
 
 }  // namespace orrery::program

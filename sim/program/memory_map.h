@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "sim/program/program.h"
 
@@ -93,10 +92,6 @@ struct Instance {
 /// The size of one instance of the region, in elements or bytes. The class does not limit scalars.
 [[nodiscard]] std::int64_t extent_of(const RankClass& ranks, const Chunk& chunk, Region region);
 
-struct SlotAccess {
-    models::SlotIndex slot = models::kNoSlot;
-    bool write = false;
-};
 /// Calls visit(slot, write) for the slots that an instruction reads and writes, in that order for each operator. An
 /// operator's accumulation counts as a write.
 template <typename Visit>
@@ -119,6 +114,5 @@ void visit_accesses(const Body& body, const Instruction& instruction, const Visi
         for (const models::SlotIndex slot : op.out) each(slot, true);
     }
 }
-[[nodiscard]] std::vector<SlotAccess> accesses_of(const Body& body, const Instruction& instruction);
 
 }  // namespace orrery::program

@@ -39,23 +39,6 @@ void apply(const Body& body, const SlotStays& slots, std::int32_t until, Amounts
     }
 }
 
-/// The most bytes alive during a call of the body, relative to its start, and the position at which this is reached.
-std::pair<std::int64_t, std::int32_t> fullest(const Body& body, const SlotStays& slots) {
-    std::vector<std::int64_t> change(static_cast<std::size_t>(slots.positions) + 1, 0);
-    for (const SlotStay& stay : slots.stays) {
-        const std::int64_t bytes = body.slots[stay.slot].bytes;
-        if (stay.born >= 0) change[static_cast<std::size_t>(stay.born)] += bytes;
-        if (stay.freed >= 0) change[static_cast<std::size_t>(stay.freed) + 1] -= bytes;
-    }
-    std::pair<std::int64_t, std::int32_t> best{0, -1};
-    std::int64_t bytes = 0;
-    for (std::int32_t position = 0; position < slots.positions; ++position) {
-        bytes += change[static_cast<std::size_t>(position)];
-        if (best.second < 0 || bytes > best.first) best = {bytes, position};
-    }
-    return best;
-}
-
 /// What one pass over a segment list has added when its most bytes are alive, in this layer, and at its end.
 struct Pass {
     Amounts fullest, net;
@@ -70,11 +53,11 @@ Pass walk(const Program& program, const SegmentList& list) {
         const SlotStays slots = walk_slots(body, segment);
         std::int64_t before = 0;
         for (const auto& [name, amount] : pass.net) before += amount.bytes;
-        const auto [bytes, position] = fullest(body, slots);
-        if (position >= 0 && before + bytes > most) {
-            most = before + bytes;
+        const BodyMemory memory = walk_body(body, slots);
+        if (slots.positions > 0 && before + memory.joint_peak > most) {
+            most = before + memory.joint_peak;
             pass.fullest = pass.net;
-            apply(body, slots, position, pass.fullest);
+            apply(body, slots, memory.joint_position, pass.fullest);
             pass.layer = segment.layer;
         }
         apply(body, slots, slots.positions, pass.net);

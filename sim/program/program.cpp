@@ -6,6 +6,7 @@
 
 #include "core/enum_names.h"
 #include "core/error.h"
+#include "sim/program/step_slots.h"
 
 namespace orrery::program {
 
@@ -122,16 +123,13 @@ std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class)
 }
 
 double recomputed_flops(const Program& program) {
-    const auto is_again = [](const models::Operator& op) {
-        return op.again && (op.is_matmul() || op.is_expert_matmul() || op.is_attention() || op.is_attention_product());
-    };
     IndexedVector<ClassIndex, double> of_class;
     for (const ClassIndex c : program.classes.indices()) {
         const auto body_calls = calls_of_bodies(program, c);
         double& sum = of_class.emplace_back(0);
         for (const BodyId body : body_calls.indices()) {
             for (const models::Operator& op : program.bodies[body].operators) {
-                if (is_again(op)) sum += op.flops * static_cast<double>(body_calls[body]);
+                if (op.again && uses_matrix_units(op)) sum += op.flops * static_cast<double>(body_calls[body]);
             }
         }
     }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 #include "core/error.h"
-#include "core/units.h"
 
 namespace orrery::program {
 namespace {
@@ -20,9 +20,9 @@ class RankLayoutBuilder {
                       LayerLibrary& layers, RankClass& result)
         : plan_(plan), shape_(shape), step_(step), layers_(layers), result_(result) {
         layout_.rules = sharding_rules(plan, mesh, result.pp_index);
-        layout_.gradient_dtype = gradient_dtype(plan, layout_.rules);
         const bool fp32_shards = layout_.rules.gathers_units && plan.implementation.stores_fp32_shards;
         layout_.stored_dtype = fp32_shards ? DType::fp32 : plan.training.precision.parameter;
+        layout_.keeps_master = plan.training.precision.master_weights && layout_.stored_dtype != DType::fp32;
     }
 
     RankLayout run() {
@@ -35,7 +35,10 @@ class RankLayoutBuilder {
             cut_buckets();
             stage_buckets();
         }
-        size_shards();
+        const ShardingRules& rules = layout_.rules;
+        result_.parameter_shards_alias = rules.gathers_buckets();
+        result_.gradient_shards_alias = rules.shards_states && !rules.reduces_units;
+        result_.optimizer_elements = rules.shards_states ? result_.shard_elements : result_.parameter_elements;
         find_tied();
         place_copies();
         for (const ChunkIndex c : layout_.chunks.indices()) place_activations(c);
@@ -70,7 +73,6 @@ class RankLayoutBuilder {
     }
     void place_units();
     void set_bases(LaidChunk& chunk, Unit& unit);
-    void size_shards();
     void find_tied();
     void place_copies();
     void place_activations(ChunkIndex chunk);
@@ -131,11 +133,10 @@ void RankLayoutBuilder::collect_chunks() {
 void RankLayoutBuilder::push_parameters(ChunkIndex chunk, LaidLayer& layer, ParameterRange range, std::int64_t base) {
     for (std::size_t i = 0; i < layer.lowered->ready_order.size(); ++i) {
         const SlotIndex slot = layer.lowered->ready_order[i];
-        const SlotPlace place = layer.lowered->places[slot];
+        const Slot& place = layer.lowered->slots[slot];
         if (place.range != range) continue;
-        const SlotDecl& decl = layer.lowered->slot(slot);
-        const bool block = layer.lowered->kind == LayerKind::block || layer.lowered->kind == LayerKind::expert_block;
-        const std::string prefix = block ? "layers." + std::to_string(layer.index) + "." : "";
+        const SlotDecl& decl = place.decl;
+        const std::string prefix = is_block(layer.lowered->kind) ? "layers." + std::to_string(layer.index) + "." : "";
         result_.parameters.push_back({.name = prefix + decl.name,
                                       .range = range,
                                       .offset = base + place.offset,
@@ -154,11 +155,10 @@ void RankLayoutBuilder::place_flat() {
     for (const ParameterRange range : kRanges) {
         result_.range_begin[range] = next;
         for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-            auto& layers = layout_.chunks[c].layers;
-            for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-                layer->segment.parameter_base[range] = layer->segment.gradient_base[range] = next;
-                push_parameters(c, *layer, range, next);
-                next += layer->lowered->elements[range];
+            for (LaidLayer& layer : std::views::reverse(layout_.chunks[c].layers)) {
+                layer.segment.parameter_base[range] = layer.segment.gradient_base[range] = next;
+                push_parameters(c, layer, range, next);
+                next += layer.lowered->elements[range];
             }
         }
         result_.range_end[range] = next;
@@ -167,10 +167,10 @@ void RankLayoutBuilder::place_flat() {
 }
 
 LaidLayer& RankLayoutBuilder::layer_of(const Parameter& parameter) {
-    for (LaidLayer& layer : layout_.chunks[parameter.chunk].layers) {
-        if (layer.index == parameter.layer) return layer;
-    }
-    throw_bug(__FILE__, __LINE__, "layer_of", parameter.name + " belongs to no layer");
+    std::vector<LaidLayer>& layers = layout_.chunks[parameter.chunk].layers;
+    const auto found = std::ranges::find(layers, parameter.layer, &LaidLayer::index);
+    ORRERY_CHECK(found != layers.end(), parameter.name + " belongs to no layer");
+    return *found;
 }
 
 /// The number of elements from which on a bucket is closed. `first`: the chunk's first bucket.
@@ -228,20 +228,10 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
     if (!layout_.rules.of(range).reduces) return;
     LaidLayer& layer = layer_of(end);
     if (layer.cuts.empty()) layer.segment.shard_base[range] = bucket.shard_offset;
-    BucketCut cut{.range = range,
-                  .offset = bucket.offset - layer.segment.gradient_base[range],
-                  .elements = bucket.elements,
-                  .shard_offset = bucket.shard_offset - layer.segment.shard_base[range],
-                  .shard_elements = bucket.shard_elements,
-                  .reduction = layout_.rules.of(range).reduction};
-    for (const SlotIndex slot : layer.lowered->slots.indices()) {
-        const SlotDecl& decl = layer.lowered->slots[slot];
-        if (decl.role == models::SlotRole::gradient && decl.name == end.decl.name + ".gradient") {
-            cut.gradient_slot = slot;
-        }
-    }
-    ORRERY_CHECK(cut.gradient_slot != models::kNoSlot, end.name + " has no gradient");
-    layer.cuts.push_back(cut);
+    layer.cuts.push_back(layout_.cut_of(bucket, layer.segment.gradient_base[range], layer.segment.shard_base[range]));
+    const Reduction& reduction = layer.cuts.back().reduction;
+    const std::int64_t staged_bytes = reduction.staged ? align(bucket.elements * size_of(reduction.dtype)) : 0;
+    layout_.staging_bytes = std::max(layout_.staging_bytes, staged_bytes);
 }
 
 /// Assigns staging buffers to buckets round-robin, in the order in which the backward pass fills them. An all-reduced
@@ -249,45 +239,27 @@ void RankLayoutBuilder::close_bucket(std::size_t first, std::size_t last) {
 /// reduced after each micro-batch, the last ones are copied back at the end of each backward pass.
 void RankLayoutBuilder::stage_buckets() {
     std::int64_t count = 0;
-    for (const LaidChunk& chunk : layout_.chunks) {
-        for (const LaidLayer& layer : chunk.layers) {
-            for (const BucketCut& cut : layer.cuts) {
+    for (const ChunkIndex c : layout_.chunks.indices_backward()) {
+        const bool every = plan_.parallelism.reduces_every_micro_batch;
+        std::vector<BucketCut>& last = every ? layout_.chunks[c].staged_last : layout_.staged_last;
+        for (LaidLayer& layer : std::views::reverse(layout_.chunks[c].layers)) {
+            for (BucketCut& cut : layer.cuts) {
                 if (!cut.reduction.staged) continue;
-                const std::int64_t bytes = align(cut.elements * size_of(cut.reduction.dtype));
-                layout_.staging_bytes = std::max(layout_.staging_bytes, bytes);
-                ++count;
+                cut.reduction_offset = count++ % kStagingBuffers * layout_.staging_bytes;
+                if (cut.reduction.kind == CommKind::reduce_scatter) continue;
+                const std::int64_t base = layer.segment.gradient_base[cut.range];
+                const auto before = std::ranges::find(last, cut.reduction_offset, &BucketCut::reduction_offset);
+                if (before != last.end()) {
+                    cut.back_offset = before->offset - base;
+                    cut.back_elements = before->elements;
+                    last.erase(before);
+                }
+                last.push_back(cut);
+                last.back().offset += base;
             }
         }
     }
     result_.reduction_bytes = layout_.staging_bytes * std::min(count, kStagingBuffers);
-    const bool every = plan_.parallelism.reduces_every_micro_batch;
-    std::size_t turn = 0;
-    std::array<const BucketCut*, kStagingBuffers> held{};
-    std::array<std::int64_t, kStagingBuffers> held_at{};
-    for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-        auto& layers = layout_.chunks[c].layers;
-        std::vector<BucketCut>& last = every ? layout_.chunks[c].staged_last : layout_.staged_last;
-        if (every) held = {};
-        for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-            for (BucketCut& cut : layer->cuts) {
-                if (!cut.reduction.staged) continue;
-                const std::size_t buffer = turn++ % kStagingBuffers;
-                cut.reduction_offset = static_cast<std::int64_t>(buffer) * layout_.staging_bytes;
-                if (cut.reduction.kind == CommKind::reduce_scatter) continue;
-                const std::int64_t base = layer->segment.gradient_base[cut.range];
-                if (held[buffer] != nullptr) {
-                    cut.back_offset = held_at[buffer] - base;
-                    cut.back_elements = held[buffer]->elements;
-                }
-                held[buffer] = &cut;
-                held_at[buffer] = base + cut.offset;
-                std::erase_if(last,
-                              [&](const BucketCut& other) { return other.reduction_offset == cut.reduction_offset; });
-                last.push_back(cut);
-                last.back().offset = held_at[buffer];
-            }
-        }
-    }
 }
 
 /// Groups layers into units: one block each, or as many layers as fill a bucket. If the root stays gathered, embedding
@@ -297,33 +269,26 @@ void RankLayoutBuilder::cut_units() {
     const bool root = choices.keeps_root_gathered || plan_.model.tied_embeddings;
     const std::int64_t cap = choices.buckets_by_layer ? 0 : bucket_cap(false);
     for (LaidChunk& chunk : layout_.chunks) {
+        std::vector<Unit>& units = chunk.units;
         const auto is_root = [&](const LaidLayer& layer) {
-            return root && (layer.lowered->kind == LayerKind::embedding || layer.lowered->kind == LayerKind::head);
+            const bool end = layer.lowered->kind == LayerKind::embedding || layer.lowered->kind == LayerKind::head;
+            return root && end && layer.lowered->parameter_elements() > 0;
         };
-        Unit outer{.root = true};
-        std::vector<Unit> units;
+        if (std::ranges::any_of(chunk.layers, is_root)) units.push_back({.root = true});
         std::int64_t held = 0;
         for (std::size_t l = 0; l < chunk.layers.size(); ++l) {
-            const LaidLayer& layer = chunk.layers[l];
-            if (layer.lowered->parameter_elements() == 0) continue;
-            if (is_root(layer)) {
-                outer.layers.push_back(static_cast<std::int32_t>(l));
-                continue;
-            }
+            LaidLayer& layer = chunk.layers[l];
             const std::int64_t elements = layer.lowered->parameter_elements();
-            if (units.empty() || held + elements > cap) {
-                units.emplace_back();
-                held = 0;
+            if (elements == 0) continue;
+            if (!is_root(layer)) {
+                if (units.empty() || units.back().root || held + elements > cap) {
+                    units.emplace_back();
+                    held = 0;
+                }
+                held += elements;
             }
-            units.back().layers.push_back(static_cast<std::int32_t>(l));
-            held += elements;
-        }
-        if (!outer.layers.empty()) chunk.units.push_back(std::move(outer));
-        for (Unit& unit : units) chunk.units.push_back(std::move(unit));
-        for (std::size_t u = 0; u < chunk.units.size(); ++u) {
-            for (const std::int32_t l : chunk.units[u].layers) {
-                chunk.layers[static_cast<std::size_t>(l)].unit = static_cast<std::int32_t>(u);
-            }
+            layer.unit = is_root(layer) ? 0 : static_cast<std::int32_t>(units.size()) - 1;
+            units[static_cast<std::size_t>(layer.unit)].layers.push_back(l);
         }
     }
 }
@@ -334,7 +299,6 @@ void RankLayoutBuilder::assign_window_slots() {
     const models::DataParallelChoices& choices = plan_.implementation.data_parallel;
     const bool keeps = layout_.rules.gathers_units && !plan_.parallelism.reshard_after_forward;
     const auto turns = static_cast<std::int32_t>(1 + std::max(choices.forward_prefetch, choices.backward_prefetch));
-    layout_.window_slots = 0;
     layout_.gradient_slots = layout_.rules.is_staged() ? 1 : 2;
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
         std::int32_t turn = 0;
@@ -350,8 +314,8 @@ void RankLayoutBuilder::assign_window_slots() {
 void RankLayoutBuilder::lay_part(ChunkIndex chunk, const Unit& unit, Unit::Part& part) {
     const std::int64_t begin = result_.parameter_elements;
     const std::size_t first = result_.parameters.size();
-    for (std::size_t i = unit.layers.size(); i-- > 0;) {
-        LaidLayer& layer = layout_.chunks[chunk].layers[static_cast<std::size_t>(unit.layers[i])];
+    for (const std::size_t l : std::views::reverse(unit.layers)) {
+        LaidLayer& layer = layout_.chunks[chunk].layers[l];
         for (const ParameterRange range : kRanges) {
             if (&unit.of(range) != &part) continue;
             layer.segment.parameter_base[range] = layer.segment.gradient_base[range] =
@@ -376,12 +340,7 @@ void RankLayoutBuilder::cut_part(std::size_t first, Unit::Part& part) {
         if (!last && !stand_apart(parameter, result_.parameters[i + 1])) continue;
         const std::int64_t end = parameter.offset + parameter.elements + parameter.padding;
         const Bucket& bucket = add_bucket(part.range, begin, end);
-        part.pieces.push_back({.range = part.range,
-                               .offset = begin - part.gradient_offset,
-                               .elements = bucket.elements,
-                               .shard_offset = bucket.shard_offset - part.shard_offset,
-                               .shard_elements = bucket.shard_elements,
-                               .reduction = layout_.rules.of(part.range).reduction});
+        part.pieces.push_back(layout_.cut_of(bucket, part.gradient_offset, part.shard_offset));
         begin = end;
     }
 }
@@ -393,11 +352,10 @@ void RankLayoutBuilder::place_units() {
     assign_window_slots();
     std::int64_t roots = 0, slot = 0;  // padded elements of all root units, and of the largest other unit
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-        std::vector<Unit>& units = layout_.chunks[c].units;
-        for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
-            for (Unit::Part& part : unit->parts) lay_part(c, *unit, part);
-            if (unit->root) roots += unit->elements();
-            if (!unit->root) slot = std::max(slot, unit->elements());
+        for (Unit& unit : std::views::reverse(layout_.chunks[c].units)) {
+            for (Unit::Part& part : unit.parts) lay_part(c, unit, part);
+            if (unit.root) roots += unit.elements();
+            if (!unit.root) slot = std::max(slot, unit.elements());
         }
     }
     std::int64_t whole = 0;  // zero2: next offset among the parameters, which are whole and in flat order
@@ -431,8 +389,8 @@ void RankLayoutBuilder::place_units() {
 
 /// Sets the bases of the unit's layers, and the places of its pieces in the staging buffer.
 void RankLayoutBuilder::set_bases(LaidChunk& chunk, Unit& unit) {
-    for (const std::int32_t l : unit.layers) {
-        Segment& segment = chunk.layers[static_cast<std::size_t>(l)].segment;
+    for (const std::size_t l : unit.layers) {
+        Segment& segment = chunk.layers[l].segment;
         for (const ParameterRange range : kRanges) {
             const Unit::Part& part = unit.of(range);
             segment.parameter_base[range] += part.window_offset;
@@ -452,51 +410,32 @@ void RankLayoutBuilder::set_bases(LaidChunk& chunk, Unit& unit) {
     layout_.staging_bytes = std::max(layout_.staging_bytes, all);
 }
 
-void RankLayoutBuilder::size_shards() {
-    const ShardingRules& rules = layout_.rules;
-    if (!rules.shards_states) result_.shard_elements = 0;
-    result_.parameter_shards_alias = rules.shards_states && !rules.gathers_units;
-    result_.gradient_shards_alias = rules.shards_states && !rules.reduces_units;
-    result_.optimizer_elements = rules.shards_states ? result_.shard_elements : result_.parameter_elements;
-}
-
 void RankLayoutBuilder::find_tied() {
-    if (!plan_.model.tied_embeddings) return;
-    bool embedding = false, head = false;
-    for (const LaidChunk& chunk : layout_.chunks) {
-        for (const LaidLayer& layer : chunk.layers) {
-            if (layer.lowered->kind == LayerKind::embedding) {
-                embedding = true;
-                for (const SlotIndex slot : layer.lowered->ready_order) {
-                    if (layer.lowered->slot(slot).name != kTiedWeight) continue;
-                    const SlotPlace place = layer.lowered->places[slot];
-                    result_.tied_parameter_base = layer.segment.parameter_base[place.range] + place.offset;
-                    result_.tied_gradient_base = layer.segment.gradient_base[place.range] + place.offset;
-                }
-            }
-            head = head || layer.lowered->kind == LayerKind::head;
-        }
-    }
-    layout_.holds_tied_copy = embedding != head && plan_.parallelism.pp > 1;
-    if (!layers_.ties_locally()) result_.tied_parameter_base = result_.tied_gradient_base = -1;
+    const auto has = [&](bool Chunk::*end) { return std::ranges::any_of(result_.chunks, end); };
+    const bool holds_one_end = has(&Chunk::has_embedding) != has(&Chunk::has_head);
+    layout_.holds_tied_copy = plan_.model.tied_embeddings && plan_.parallelism.pp > 1 && holds_one_end;
+    const auto weight = std::ranges::find(result_.parameters, kTiedWeight, &Parameter::name);
+    if (!layers_.ties_locally() || weight == result_.parameters.end()) return;
+    const LaidLayer& embedding = layer_of(*weight);
+    const auto is_weight = [](const Slot& slot) { return slot.decl.name == kTiedWeight; };
+    const Slot& place = *std::ranges::find_if(embedding.lowered->slots, is_weight);
+    result_.tied_parameter_base = embedding.segment.parameter_base[place.range] + place.offset;
+    result_.tied_gradient_base = embedding.segment.gradient_base[place.range] + place.offset;
 }
 
 /// Places the fp8 copies of weights: one for each layer, or, if parameters are gathered by unit, a single place that
 /// all layers share.
 void RankLayoutBuilder::place_copies() {
-    const bool windowed = layout_.rules.gathers_units;
-    std::int64_t next = 0, largest = 0;
-    for (LaidChunk& chunk : layout_.chunks) {
-        for (const LaidLayer& layer : chunk.layers) largest = std::max(largest, layer.lowered->weight_copy_bytes);
-    }
+    const bool shared = layout_.rules.gathers_units;
+    std::int64_t& bytes = result_.weight_copy_bytes;
     for (LaidChunk& chunk : layout_.chunks) {
         for (LaidLayer& layer : chunk.layers) {
-            if (layer.lowered->weight_copy_bytes == 0) continue;
-            layer.segment.weight_copy_base = windowed ? 0 : next;
-            next += layer.lowered->weight_copy_bytes;
+            const std::int64_t own = layer.lowered->weight_copy_bytes;
+            if (own == 0) continue;
+            layer.segment.weight_copy_base = shared ? 0 : bytes;
+            bytes = shared ? std::max(bytes, own) : bytes + own;
         }
     }
-    result_.weight_copy_bytes = windowed ? largest : next;
 }
 
 /// Lays out a frame, which holds what a micro-batch saves for its backward. Inputs that need not be kept alternate
@@ -505,17 +444,14 @@ void RankLayoutBuilder::place_copies() {
 void RankLayoutBuilder::place_activations(ChunkIndex c) {
     LaidChunk& chunk = layout_.chunks[c];
     Chunk& described = result_.chunks[c];
-    std::int64_t next = 0, handoff = 0, host = 0, largest_offloaded = 0;
-    for (std::size_t i = 1; i < chunk.layers.size(); ++i) {
-        if (!chunk.layers[i].lowered->keeps_hidden_in) {
-            handoff = std::max(handoff, align(chunk.layers[i].lowered->hidden_in_bytes));
-        }
-    }
-    next = 2 * handoff;
-    std::int64_t handed = 0, offloaded = 0;
-    for (const LaidLayer& layer : chunk.layers) {
+    std::int64_t handoff = 0, largest_offloaded = 0;
+    for (std::size_t i = 0; i < chunk.layers.size(); ++i) {
+        const LaidLayer& layer = chunk.layers[i];
+        if (i > 0 && !layer.lowered->keeps_hidden_in)
+            handoff = std::max(handoff, align(layer.lowered->hidden_in_bytes));
         if (layer.offloaded) largest_offloaded = std::max(largest_offloaded, layer.lowered->saved_bytes);
     }
+    std::int64_t next = 2 * handoff, handed = 0, offloaded = 0, host = 0;
     for (std::size_t i = 0; i < chunk.layers.size(); ++i) {
         LaidLayer& layer = chunk.layers[i];
         if (i > 0) {  // the first layer's input lies in a boundary buffer; the embedding has none

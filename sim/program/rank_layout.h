@@ -36,7 +36,7 @@ struct Unit {
         /// embedding is a piece by itself.
         std::vector<BucketCut> pieces;
     };
-    std::vector<std::int32_t> layers;  // indices in LaidChunk::layers, in forward order
+    std::vector<std::size_t> layers;  // indices in LaidChunk::layers, in forward order
     std::array<Part, 2> parts{Part{}, Part{.range = ParameterRange::expert}};
     bool root = false;      // embedding and head, which have a place of their own before the window's slots
     std::int32_t slot = 0;  // index of its slot in the window, unless it is the root
@@ -63,6 +63,9 @@ struct ShardingRules {
         Reduction reduction;
     };
     Part dense, expert;
+    /// The type in which backward passes write gradients: zero3 that reduces by unit uses the parameters' type,
+    /// everything else Precision::gradient.
+    DType gradient_dtype = DType::fp32;
     bool gathers_units = false;  // zero3: parameters are sharded at rest and gathered by unit
     bool reduces_units = false;  // zero2, zero3 that reduce every micro-batch, with whole backward passes: gradients
                                  //   are reduced by unit, into shards
@@ -72,6 +75,8 @@ struct ShardingRules {
     [[nodiscard]] const Part& of(ParameterRange range) const {
         return range == ParameterRange::expert ? expert : dense;
     }
+    /// zero1, zero2: each rank updates a part of every bucket, and the parts are gathered again.
+    [[nodiscard]] bool gathers_buckets() const { return shards_states && !gathers_units; }
     [[nodiscard]] bool has_units() const { return gathers_units || reduces_units; }
     [[nodiscard]] bool is_staged() const { return dense.reduction.staged || expert.reduction.staged; }
     /// The axis of the ranks that share one set of shards, over which parameters are gathered.
@@ -84,9 +89,6 @@ struct ShardingRules {
 [[nodiscard]] constexpr GroupAxis sum_axis(ParameterRange range) {
     return range == ParameterRange::tensor_sum ? GroupAxis::tp : GroupAxis::kv;
 }
-/// The type in which backward passes write gradients: zero3 that reduces by unit uses the parameters' type, everything
-/// else Precision::gradient.
-[[nodiscard]] DType gradient_dtype(const Plan& plan, const ShardingRules& rules);
 [[nodiscard]] ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp_index);
 
 /// Staging buffers for the reduction of buckets, each as large as the largest bucket. Units share a single one.
@@ -94,8 +96,8 @@ inline constexpr std::int64_t kStagingBuffers = 2;
 
 struct RankLayout {
     ShardingRules rules;
-    DType gradient_dtype = DType::fp32;
     DType stored_dtype = DType::fp32;  // of parameters between steps; zero3 may store shards in fp32 as master weights
+    bool keeps_master = false;         // an fp32 copy of the parameters; shards that are stored in fp32 need none
     IndexedVector<ChunkIndex, LaidChunk> chunks;
     std::int32_t window_slots = 0;       // slots for gathered units, without the root units
     std::int32_t gradient_slots = 0;     // slots for the gradients of units, without the root units
@@ -105,6 +107,16 @@ struct RankLayout {
     std::int64_t hidden_elements = 0;    // of the hidden state in a boundary buffer
     /// Each tp rank transfers 1/transfer_parts of a hidden state between stages; the receiving tp group gathers it.
     std::int64_t transfer_parts = 1;
+
+    /// The reduction of a bucket in a call with these bases.
+    [[nodiscard]] BucketCut cut_of(const Bucket& bucket, std::int64_t gradient_base, std::int64_t shard_base) const {
+        return {.range = bucket.range,
+                .offset = bucket.offset - gradient_base,
+                .elements = bucket.elements,
+                .shard_offset = bucket.shard_offset - shard_base,
+                .shard_elements = bucket.shard_elements,
+                .reduction = rules.of(bucket.range).reduction};
+    }
 };
 
 /// Fills in the class's chunks, parameters, buckets, buffer sizes and frame sizes.

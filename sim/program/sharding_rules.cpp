@@ -5,16 +5,11 @@
 
 namespace orrery::program {
 
-DType gradient_dtype(const Plan& plan, const ShardingRules& rules) {
-    const Precision& precision = plan.training.precision;
-    return rules.reduces_units && plan.parallelism.shards_parameters() ? precision.parameter : precision.gradient;
-}
-
 ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp_index) {
     const Parallelism& p = plan.parallelism;
     const Precision& precision = plan.training.precision;
     const models::DataParallelChoices& choices = plan.implementation.data_parallel;
-    ShardingRules rules;
+    ShardingRules rules{.gradient_dtype = precision.gradient};
     rules.dense.ranks = mesh.group_size(GroupAxis::dp);
     rules.expert.ranks = std::max<std::int64_t>(1, mesh.group_size(GroupAxis::edp));
     if (p.data_parallel == DataParallel::dp) return rules;  // lower_replicas exchanges gradients with the master
@@ -28,6 +23,7 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     // gradients cannot be reduced together: they stay whole.
     rules.reduces_units =
         p.shards_gradients() && any && p.reduces_every_micro_batch && !row_of(p.schedule).splits_backward();
+    if (rules.reduces_units && p.shards_parameters()) rules.gradient_dtype = precision.parameter;
     if (rules.shards_states) {
         rules.dense.shards = replicates ? p.dp_shard : rules.dense.ranks;
         rules.expert.shards = rules.expert.ranks;
@@ -38,15 +34,15 @@ ShardingRules sharding_rules(const Plan& plan, const Mesh& mesh, std::int64_t pp
     rules.overlaps =
         choices.overlaps_backward && !mirrored && !interlaced && (!choices.overlaps_first_stage_only || pp_index == 0);
     const bool scatters = rules.shards_states && (choices.reduces_to_owner || p.shards_gradients());
-    const DType written = gradient_dtype(plan, rules);
-    Reduction reduction{.kind = scatters ? CommKind::reduce_scatter : CommKind::all_reduce,
-                        .dtype = precision.reduction,
-                        .shard_dtype = rules.reduces_units ? precision.gradient : written,
-                        .staged = precision.reduction != written || choices.fusion_buffer || rules.gathers_units,
-                        .accumulates = rules.reduces_units};
+    Reduction reduction{
+        .kind = scatters ? CommKind::reduce_scatter : CommKind::all_reduce,
+        .dtype = precision.reduction,
+        .gradient_dtype = rules.gradient_dtype,
+        .shard_dtype = precision.gradient,
+        .staged = precision.reduction != rules.gradient_dtype || choices.fusion_buffer || rules.gathers_units,
+        .accumulates = rules.reduces_units};
     // Staging buffers are reused in the order of the chunks' last passes, which vocabulary parallelism does not keep.
-    const bool spread = p.vocabulary_parallel != VocabularyParallel::none;
-    if (spread && reduction.staged && !scatters) rules.overlaps = false;
+    if (p.spreads_vocabulary() && reduction.staged && !scatters) rules.overlaps = false;
     rules.dense.reduction = rules.expert.reduction = reduction;
     rules.dense.reduction.axis = replicates && scatters ? GroupAxis::dp_shard : GroupAxis::dp;
     rules.dense.reduction.replicates = replicates && scatters;

@@ -1,6 +1,7 @@
 #include "sim/program/stage_actions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -53,11 +54,9 @@ void StageActions::list() {
 void StageActions::start_step() {
     std::int32_t micro_batches = 0;
     for (const ComputeTask& task : order_) micro_batches = std::max(micro_batches, task.micro_batch + 1);
-    const auto any = [](const auto& chunks, const auto& has) {
-        return std::any_of(chunks.begin(), chunks.end(), [&](const auto& chunk) { return chunk.*has; });
-    };
-    const bool up = any(result_.chunks, &Chunk::up);
-    const bool receives = any(lists_.chunks, &ChunkLists::receives), sends = any(lists_.chunks, &ChunkLists::sends);
+    const bool up = std::ranges::any_of(result_.chunks, &Chunk::up);
+    const bool receives = std::ranges::any_of(lists_.chunks, &ChunkLists::receives);
+    const bool sends = std::ranges::any_of(lists_.chunks, &ChunkLists::sends);
     held_.assign(lists_.chunks.size(), std::vector<Held>(static_cast<std::size_t>(micro_batches)));
     frames_.assign(lists_.chunks.size(), SlotPool{});
     // Two outputs, so that one is sent while the next is computed. Three gradients: one arrives, one is in use and one
@@ -80,10 +79,10 @@ void StageActions::list_step() {
         if (overlaps_next()) post_receive(t + 1);
         // A scattered transfer ends with an all-gather over tp, which would block the tp stream until the parts arrive,
         // so it is not posted ahead.
-        const bool in_parts = t + 1 < order_.size() && lists_of(order_[t + 1]).scatters_transfers;
+        const bool in_parts = t + 1 < order_.size() && lists_.chunks[order_[t + 1].chunk].scatters_transfers;
         if (rules_.posts_receives_ahead && t + 1 < order_.size() && !in_parts) post_receive(t + 1);
         const bool first = t == ends.first_forward, last = t == ends.last_backward;
-        const bool vocabulary = lists_of(task).is_vocabulary;
+        const bool vocabulary = lists_.chunks[task.chunk].is_vocabulary;
         if (task.kind == Kind::forward) vocabulary ? vocabulary_forward(task, first) : forward(task, first);
         if (task.kind == Kind::backward) vocabulary ? vocabulary_backward(task, last) : backward(task, last);
         if (task.kind == Kind::backward_input) backward_input(task);
@@ -114,29 +113,30 @@ Action StageActions::action_of(ActionKind kind, const ComputeTask& task, Segment
 
 void StageActions::post_receive(std::size_t index) {
     const ComputeTask& task = order_[index];
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     const double posted = timeline_.posted(result_.pp_index, index);
     if (task.kind == Kind::forward && lists.receives && here.input < 0) {
         here.input = inputs_.take(posted);
-        emit(action_of(ActionKind::recv_forward, task, lists.recv_forward, {.input = here.input}));
+        emit(action_of(ActionKind::recv_forward, task, lists.recv_forward.list, {.input = here.input}));
     }
     const bool needs_gradient = task.kind == Kind::backward || task.kind == Kind::backward_input;
     if (needs_gradient && lists.sends && here.gradient < 0) {
         here.gradient = gradients_.take(posted);
-        emit(action_of(ActionKind::recv_backward, task, lists.recv_backward, {.gradient = here.gradient}));
+        emit(action_of(ActionKind::recv_backward, task, lists.recv_backward.list, {.gradient = here.gradient}));
     }
 }
 
 void StageActions::forward(const ComputeTask& task, bool first) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     here.frame = frames_[task.chunk].take();
     std::int32_t output = -1;
     if (lists.output_stays) {
         output = held(neighbour_chunk(task.chunk, 1), task.micro_batch).input = inputs_.take(begins());
     } else if (lists.sends || lists.output_goes_everywhere) {
-        output = here.output = outputs_.take(begins());
+        output = outputs_.take(begins());
+        if (lists.output_goes_everywhere) here.output = output;
     }
     std::vector<ActionUse> more;
     if (overlaps_next()) {  // the block begins when the inputs of both tasks have arrived
@@ -148,7 +148,7 @@ void StageActions::forward(const ComputeTask& task, bool first) {
     action.output_stays = lists.output_stays;
     emit(action, more);
     if (!lists.sends) return;
-    const Action send = action_of(ActionKind::send_forward, task, lists.send_forward, {.output = output});
+    const Action send = action_of(ActionKind::send_forward, task, lists.send_forward.list, {.output = output});
     if (overlaps_next()) {
         deferred_.push_back(send);
     } else {
@@ -159,7 +159,7 @@ void StageActions::forward(const ComputeTask& task, bool first) {
 
 /// S, or the embedding lookup.
 void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     Held& blocks = held(0, task.micro_batch);
     const bool is_input = task.chunk == kInputChunk;
@@ -177,13 +177,13 @@ void StageActions::vocabulary_forward(const ComputeTask& task, bool first) {
         if (rules_.gradient_from_forward) action.backward_boundary = blocks.gradient = gradients_.take(begins());
     }
     emit(action);
-    if (lists.is_root && !is_input) outputs_.give_back(blocks.output, ends());
+    if (lists.is_root && !is_input) outputs_.give_back(std::exchange(blocks.output, -1), ends());
     if (lists.backward == kNoList) frames_[task.chunk].give_back(here.frame);
 }
 
 /// T, or the gradient of the embedding.
 void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     const bool takes_gradient = lists.is_root && task.chunk == kInputChunk;
     std::int32_t gradient = takes_gradient ? here.gradient : -1;
@@ -199,13 +199,13 @@ void StageActions::vocabulary_backward(const ComputeTask& task, bool last) {
 /// Passes the gradient of the task's input on: to the vocabulary's input part or the previous chunk on this rank, or by
 /// a send.
 void StageActions::pass_gradient_on(const ComputeTask& task, std::int32_t gradient) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     if (lists_.chunks.back().is_vocabulary && lists_.chunks.back().is_root) {
         held(kInputChunk, task.micro_batch).gradient = gradient;
     } else if (lists.input_stays) {
         held(neighbour_chunk(task.chunk, -1), task.micro_batch).gradient = gradient;
     } else if (lists.receives) {
-        emit(action_of(ActionKind::send_backward, task, lists.send_backward,
+        emit(action_of(ActionKind::send_backward, task, lists.send_backward.list,
                        {.gradient = gradient, .gradient_out = gradient}));
         gradients_.give_back(gradient, timeline_.arrival(result_.pp_index, now_));
     } else {
@@ -214,10 +214,10 @@ void StageActions::pass_gradient_on(const ComputeTask& task, std::int32_t gradie
 }
 
 void StageActions::backward(const ComputeTask& task, bool last) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     std::int32_t leaving = -1;
-    if (!lists.splits_backward) {
+    if (!lists.splits_backward()) {
         // The gradient was received or comes from the next chunk on this rank. At the head the pass itself fills it.
         if (here.gradient < 0) here.gradient = gradients_.take(begins());
         leaving = here.gradient;
@@ -226,30 +226,29 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     }
     std::vector<ActionUse> more;
     if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
-    emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, bound_by_backward(here)),
-         more);
+    emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, here), more);
     for (const Action& send : deferred_) {
-        emit(send, {{{.token = ActionUse::Token::block, .stream = lists_of(send).send_forward_stream}}});
+        emit(send, {{{.token = ActionUse::Token::block, .stream = lists_.chunks[send.chunk].send_forward.stream}}});
     }
     deferred_.clear();
     frames_[task.chunk].give_back(here.frame);
     if (lists.has_hidden_input) inputs_.give_back(here.input, ends());
-    if (lists.splits_backward && here.gradient >= 0) gradients_.give_back(here.gradient, ends());
+    if (lists.splits_backward() && here.gradient >= 0) gradients_.give_back(here.gradient, ends());
     if (leaving >= 0) pass_gradient_on(task, leaving);
 }
 
 void StageActions::backward_input(const ComputeTask& task) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     Held& here = held(task);
     if (lists.has_hidden_input) here.gradient_out = gradients_.take(begins());
-    emit(action_of(ActionKind::backward_input, task, lists.backward_input, bound_by_backward(here)));
+    emit(action_of(ActionKind::backward_input, task, lists.backward_input, here));
     if (here.gradient >= 0 && !lists.weight_reads_gradient) gradients_.give_back(here.gradient, ends());
     if (lists.has_hidden_input && !lists.weight_reads_input) inputs_.give_back(here.input, ends());
     if (here.gradient_out >= 0) pass_gradient_on(task, here.gradient_out);
 }
 
 void StageActions::backward_weight(const ComputeTask& task, bool last) {
-    const ChunkLists& lists = lists_of(task);
+    const ChunkLists& lists = lists_.chunks[task.chunk];
     const Held& here = held(task);
     const Held bound{.frame = here.frame,
                      .input = lists.weight_reads_input ? here.input : -1,
@@ -287,12 +286,11 @@ void StageActions::emit(Action action, std::span<const ActionUse> more) {
     if (!rules_.posts_receives_ahead) {
         // The vocabulary's passes come before the fused call that sends the output of the blocks, so they do not wait.
         const bool last = action.kind == ActionKind::optimizer_step;
-        const bool is_vocabulary = is_pass(action.kind) && lists_of(action).is_vocabulary;
+        const bool is_vocabulary = is_pass(action.kind) && lists_.chunks[action.chunk].is_vocabulary;
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
-            const ChunkLists& lists = lists_of(action);
-            const bool activations = action.kind == ActionKind::send_forward;
-            sends_in_flight_.push_back({index, activations ? lists.send_forward_stream : lists.send_backward_stream,
-                                        timeline_.arrival(result_.pp_index, now_)});
+            const ChunkLists& lists = lists_.chunks[action.chunk];
+            const Transfer& send = action.kind == ActionKind::send_forward ? lists.send_forward : lists.send_backward;
+            sends_in_flight_.push_back({index, send.stream, timeline_.arrival(result_.pp_index, now_)});
         } else if ((is_pass(action.kind) || last) && !is_vocabulary) {
             for (const SendInFlight& send : sends_in_flight_) {
                 // Waiting for a send whose receiver posts only after this computation is due could deadlock.

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "sim/program/access_order.h"
@@ -23,7 +22,7 @@ class StageActions {
     void list();
 
   private:
-    /// The buffers that a micro-batch holds in a chunk; -1: none.
+    /// The buffers that a micro-batch holds in a chunk; -1: none. `output`: only if other chunks of the rank use it.
     struct Held {
         std::int32_t frame = -1, input = -1, output = -1, gradient = -1, gradient_out = -1;
     };
@@ -33,11 +32,6 @@ class StageActions {
     };
     [[nodiscard]] static Action action_of(ActionKind kind, const ComputeTask& task, SegmentListId segments,
                                           const Held& bound);
-    /// What B and I bind of the buffers that they hold.
-    [[nodiscard]] static Held bound_by_backward(Held held) {
-        held.output = -1;
-        return held;
-    }
     void find_ends();
     [[nodiscard]] bool overlaps_next() const { return now_ + 1 < order_.size() && order_[now_ + 1].overlaps_previous; }
     void list_step();
@@ -55,11 +49,6 @@ class StageActions {
     /// Appends the action and its waits. `more`: uses of this action besides those of its list.
     void emit(Action action, std::span<const ActionUse> more = {});
 
-    /// The lists of the chunk of a task or an action.
-    template <typename TaskOrAction>
-    [[nodiscard]] const ChunkLists& lists_of(const TaskOrAction& one) const {
-        return lists_.chunks[one.chunk];
-    }
     [[nodiscard]] Held& held(ChunkIndex chunk, std::int32_t micro_batch) {
         return held_[chunk][static_cast<std::size_t>(micro_batch)];
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "sim/program/step_slots.h"
 
 namespace orrery::program {
@@ -12,67 +11,21 @@ using models::kNoSlot;
 using models::SlotIndex;
 using models::SlotRole;
 
-/// What a backward list does besides the passes of its layers.
-struct BackwardExtras {
-    bool gathers = false;  // gathers units before their layers
-    bool reduces = false;  // reduces units after their layers
-    bool cuts = false;     // reduces buckets inside the passes
-};
-
-/// The order in which a backward reloads the offloaded layers of a chunk, each at most one layer before its use.
-class Reloads {
+class ListMaker : ListParts {
   public:
-    explicit Reloads(const LaidChunk& chunk) {
-        for (auto layer = chunk.layers.rbegin(); layer != chunk.layers.rend(); ++layer) {
-            if (layer->offloaded) away_.push_back(&*layer);
-        }
-    }
-    /// The layers to reload before the pass of `layer`: the layer itself and the next offloaded one in backward order,
-    /// or, if the layer is not offloaded, the one below it.
-    [[nodiscard]] std::vector<const LaidLayer*> before(const LaidLayer& layer) {
-        const auto found = std::find_if(away_.begin(), away_.end(), [&](const LaidLayer* other) {
-            return layer.offloaded ? other == &layer : other->index == layer.index - 1;
-        });
-        std::vector<const LaidLayer*> back;
-        if (found == away_.end()) return back;
-        const std::size_t end = static_cast<std::size_t>(found - away_.begin()) + (layer.offloaded ? 2 : 1);
-        for (; next_ < std::min(end, away_.size()); ++next_) back.push_back(away_[next_]);
-        return back;
+    ListMaker(const ListParts& parts, const ScheduleShape& shape) : ListParts(parts), shape_(shape) {}
+
+    void run() {
+        lists.gathers_units = layout.rules.gathers_units;
+        for (const ChunkIndex c : layout.chunks.indices()) lists.chunks.push_back(chunk_lists(c));
+        list_gradient_sync(*this);
+        list_optimizer(*this);
     }
 
   private:
-    std::vector<const LaidLayer*> away_;
-    std::size_t next_ = 0;
-};
-
-class ListMaker {
-  public:
-    ListMaker(const Program& program, const ScheduleShape& shape, RankLayout& layout, BodyLibrary& bodies,
-              RankClass& result)
-        : program_(program),
-          plan_(*program.plan),
-          shape_(shape),
-          layout_(layout),
-          bodies_(bodies),
-          result_(result),
-          choices_(plan_.implementation.data_parallel) {}
-
-    StageLists run() {
-        lists_.gathers_units = layout_.rules.gathers_units;
-        for (const ChunkIndex c : layout_.chunks.indices()) lists_.chunks.push_back(chunk_lists(c));
-        list_gradient_sync(program_, layout_, bodies_, result_, lists_);
-        list_optimizer(program_, layout_, bodies_, result_, lists_);
-        return std::move(lists_);
-    }
-
-  private:
-    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
-    [[nodiscard]] DType gradient_dtype() const { return layout_.gradient_dtype; }
     [[nodiscard]] ChunkLists chunk_lists(ChunkIndex c);
-    void make_transfers(ChunkIndex c, ChunkLists& lists);
-    [[nodiscard]] SegmentListId transfer(const std::string& name, Stream stream, CommKind kind, Space space,
-                                         SlotRole role, bool cut);
-    [[nodiscard]] ListBuilder new_list() { return {result_, bodies_, lists_.orders}; }
+    void make_transfers(ChunkIndex c, ChunkLists& made);
+    [[nodiscard]] Transfer transfer(ActionKind kind, bool up, Space space, SlotRole role);
     [[nodiscard]] SegmentListId forward_list(const LaidChunk& chunk, bool first_of_step);
     [[nodiscard]] SegmentListId backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step);
     void gather_unit(ListBuilder& list, const LaidChunk& chunk, const Unit& unit);
@@ -82,16 +35,9 @@ class ListMaker {
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
     void gather_buckets(ListBuilder& list, ChunkIndex chunk);
     void add_offload(ListBuilder& list, const LaidLayer& layer, bool out);
-    void prepare(ListBuilder& list, const LaidLayer& layer);
 
-    const Program& program_;
-    const Plan& plan_;
     const ScheduleShape& shape_;
-    RankLayout& layout_;
-    BodyLibrary& bodies_;
-    RankClass& result_;
-    const models::DataParallelChoices& choices_;
-    StageLists lists_;
+    const models::DataParallelChoices& choices_ = plan.implementation.data_parallel;
 };
 
 /// Whether a backward_weight pass of the chunk reads a slot of Space::hidden_in or hidden_gradient that lies in a
@@ -102,7 +48,7 @@ bool weights_read(const LaidChunk& chunk, Space space) {
         if ((space == Space::hidden_in ? segment.hidden_in_offset : segment.gradient_in_offset) >= 0) continue;
         for (const models::Step& step : layer.lowered->backward_weight) {
             for (const SlotIndex slot : slots_read(step)) {
-                if (layer.lowered->places[slot].space == space) return true;
+                if (layer.lowered->slots[slot].space == space) return true;
             }
         }
     }
@@ -110,113 +56,101 @@ bool weights_read(const LaidChunk& chunk, Space space) {
 }
 
 ChunkLists ListMaker::chunk_lists(ChunkIndex c) {
-    const LaidChunk& chunk = layout_.chunks[c];
-    const Chunk& described = result_.chunks[c];
-    const bool spread = plan_.parallelism.vocabulary_parallel != VocabularyParallel::none;
-    ChunkLists lists;
-    if (spread) {
-        lists.is_vocabulary = c == kOutputChunk || c == kInputChunk;
-        lists.is_root = result_.pp_index == (c == kInputChunk ? 0 : plan_.parallelism.pp - 1);
-        const bool corrects = plan_.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
-        const bool looks_up = plan_.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
-        lists.uses_side = (c == kOutputChunk && corrects) || (c == kInputChunk && looks_up);
-        lists.output_goes_everywhere = !lists.is_vocabulary && lists.is_root;
+    const LaidChunk& chunk = layout.chunks[c];
+    const Chunk& described = result.chunks[c];
+    ChunkLists made;
+    if (plan.parallelism.spreads_vocabulary()) {
+        made.is_vocabulary = described.part != ChunkPart::stage;
+        made.is_root = result.pp_index == (c == kInputChunk ? 0 : plan.parallelism.pp - 1);
+        const bool corrects = plan.parallelism.vocabulary_parallel == VocabularyParallel::one_barrier;
+        const bool looks_up = plan.parallelism.vocabulary_parallel != VocabularyParallel::interlaced;
+        made.uses_side = (c == kOutputChunk && corrects) || (c == kInputChunk && looks_up);
+        made.output_goes_everywhere = !made.is_vocabulary && made.is_root;
     }
-    lists.forward = forward_list(chunk, false);
+    made.forward = forward_list(chunk, false);
     const bool copies = std::any_of(chunk.layers.begin(), chunk.layers.end(),
                                     [](const LaidLayer& layer) { return layer.lowered->weight_copy_bytes > 0; });
-    const bool gathers_buckets =
-        layout_.rules.shards_states && !layout_.rules.gathers_units && choices_.gathers_parameters_ahead;
-    lists.forward_first = copies || gathers_buckets ? forward_list(chunk, true) : lists.forward;
+    made.forward_first = copies || gathers_buckets_ahead() ? forward_list(chunk, true) : made.forward;
     if (row_of(shape_.schedule).splits_backward()) {
-        lists.backward_input = backward_list(chunk, Phase::backward_input, false);
-        lists.backward_weight = backward_list(chunk, Phase::backward_weight, false);
-        lists.backward_weight_last = backward_list(chunk, Phase::backward_weight, true);
-        lists.weight_reads_input = weights_read(chunk, Space::hidden_in);
-        lists.weight_reads_gradient = weights_read(chunk, Space::hidden_gradient);
-        lists.splits_backward = true;
+        made.backward_input = backward_list(chunk, Phase::backward_input, false);
+        made.backward_weight = backward_list(chunk, Phase::backward_weight, false);
+        made.backward_weight_last = backward_list(chunk, Phase::backward_weight, true);
+        made.weight_reads_input = weights_read(chunk, Space::hidden_in);
+        made.weight_reads_gradient = weights_read(chunk, Space::hidden_gradient);
     }
     if (row_of(shape_.schedule).backward != BackwardPass::split) {
         const bool empty = std::all_of(chunk.layers.begin(), chunk.layers.end(),
                                        [](const LaidLayer& layer) { return layer.lowered->backward.empty(); });
-        if (!empty) lists.backward = backward_list(chunk, Phase::backward, false);
-        if (!empty) lists.backward_last = backward_list(chunk, Phase::backward, true);
+        if (!empty) made.backward = backward_list(chunk, Phase::backward, false);
+        if (!empty) made.backward_last = backward_list(chunk, Phase::backward, true);
     }
-    if (lists.is_vocabulary) return lists;
-    lists.has_hidden_input = !described.has_embedding;
+    if (made.is_vocabulary) return made;
+    made.has_hidden_input = !described.has_embedding;
     const std::int64_t stages = virtual_stages(shape_);
     const auto rank_of = [&](std::int64_t stage) { return stage_holder(shape_, stage, described.direction).rank; };
     if (described.virtual_stage > 0) {
-        lists.input_stays = rank_of(described.virtual_stage - 1) == result_.pp_index;
-        lists.receives = !lists.input_stays;
+        made.input_stays = rank_of(described.virtual_stage - 1) == result.pp_index;
+        made.receives = !made.input_stays;
     }
     if (described.virtual_stage + 1 < stages) {
-        lists.output_stays = rank_of(described.virtual_stage + 1) == result_.pp_index;
-        lists.sends = !lists.output_stays;
+        made.output_stays = rank_of(described.virtual_stage + 1) == result.pp_index;
+        made.sends = !made.output_stays;
     }
-    make_transfers(c, lists);
-    return lists;
+    make_transfers(c, made);
+    return made;
 }
 
-/// The list of one transfer. `cut`: it is sharded over tp, and the receiver gathers the parts.
-SegmentListId ListMaker::transfer(const std::string& name, Stream stream, CommKind kind, Space space, SlotRole role,
-                                  bool cut) {
-    const bool receives = kind == CommKind::recv;
+/// The list of one transfer. If transfers are scattered over tp, the receiver gathers the parts.
+Transfer ListMaker::transfer(ActionKind kind, bool up, Space space, SlotRole role) {
+    const Stream stream = stream_of(kind, up);
+    const bool receives = !is_send(stream);
+    const std::string name(name_of(kind));
     const DType dtype = precision().activation;
-    const std::int64_t moved = cut ? layout_.hidden_elements / plan_.parallelism.tp : layout_.hidden_elements;
+    const std::int64_t moved = layout.hidden_elements / layout.transfer_parts;
     BodyWriter writer(Phase::transfer);
     const SlotIndex slot = writer.slot(flat_slot(space, name, role, dtype, moved));
     writer.communicate(name, stream,
-                       {.kind = kind,
+                       {.kind = receives ? CommKind::recv : CommKind::send,
                         .axis = axis_of(stream),
                         .dtype = dtype,
                         .elements = moved,
                         .in = receives ? kNoSlot : slot,
                         .out = receives ? slot : kNoSlot},
                        Follows::own);
-    if (cut && receives) {
-        const SlotIndex whole = writer.slot(flat_slot(space, name + ".whole", role, dtype, layout_.hidden_elements));
+    if (layout.transfer_parts > 1 && receives) {
+        const SlotIndex whole = writer.slot(flat_slot(space, name + ".whole", role, dtype, layout.hidden_elements));
         writer.communicate(name + ".gather", Stream::tp,
                            {.kind = CommKind::all_gather,
                             .axis = GroupAxis::tp,
                             .dtype = dtype,
-                            .elements = layout_.hidden_elements,
+                            .elements = layout.hidden_elements,
                             .in = slot,
                             .out = whole},
                            Follows::own);
     }
-    const bool host_waits = receives && plan_.implementation.host.waits_for_transfers && fuses_transfers(plan_) &&
-                            !plan_.parallelism.spreads_vocabulary();
+    const bool host_waits = receives && plan.implementation.host.waits_for_transfers && fuses_transfers(plan) &&
+                            !plan.parallelism.spreads_vocabulary();
     if (host_waits) writer.host_wait("host." + name, Follows::own);
     ListBuilder list = new_list();
     list.add({}, writer.finish());
-    return list.finish();
+    return {list.finish(), stream};
 }
 
-void ListMaker::make_transfers(ChunkIndex c, ChunkLists& lists) {
-    const Chunk& chunk = result_.chunks[c];
-    const bool cut = layout_.transfer_parts > 1;
-    lists.scatters_transfers = cut;
+void ListMaker::make_transfers(ChunkIndex c, ChunkLists& made) {
+    const Chunk& chunk = result.chunks[c];
+    made.scatters_transfers = layout.transfer_parts > 1;
     // Whether a transfer uses the `up` streams depends on the chunk that sends the activations.
-    if (lists.receives) {
+    if (made.receives) {
         const StageHolder before = stage_holder(shape_, chunk.virtual_stage - 1, chunk.direction);
         const bool up = chunk_place(shape_, before.rank, before.chunk).up;
-        lists.recv_forward_stream = up ? Stream::pp_up_recv_forward : Stream::pp_recv_forward;
-        lists.send_backward_stream = up ? Stream::pp_up_send_backward : Stream::pp_send_backward;
-        const Space leaves =
-            row_of(shape_.schedule).splits_backward() ? Space::hidden_gradient_out : Space::hidden_gradient;
-        lists.recv_forward = transfer("recv_forward", lists.recv_forward_stream, CommKind::recv, Space::hidden_in,
-                                      SlotRole::hidden_in, cut);
-        lists.send_backward = transfer("send_backward", lists.send_backward_stream, CommKind::send, leaves,
-                                       SlotRole::hidden_gradient, cut);
+        const Space leaves = made.splits_backward() ? Space::hidden_gradient_out : Space::hidden_gradient;
+        made.recv_forward = transfer(ActionKind::recv_forward, up, Space::hidden_in, SlotRole::hidden_in);
+        made.send_backward = transfer(ActionKind::send_backward, up, leaves, SlotRole::hidden_gradient);
     }
-    if (lists.sends) {
-        lists.send_forward_stream = chunk.up ? Stream::pp_up_send_forward : Stream::pp_send_forward;
-        lists.recv_backward_stream = chunk.up ? Stream::pp_up_recv_backward : Stream::pp_recv_backward;
-        lists.send_forward = transfer("send_forward", lists.send_forward_stream, CommKind::send, Space::hidden_out,
-                                      SlotRole::hidden_out, cut);
-        lists.recv_backward = transfer("recv_backward", lists.recv_backward_stream, CommKind::recv,
-                                       Space::hidden_gradient, SlotRole::hidden_gradient, cut);
+    if (made.sends) {
+        const Space arrives = Space::hidden_gradient;
+        made.send_forward = transfer(ActionKind::send_forward, chunk.up, Space::hidden_out, SlotRole::hidden_out);
+        made.recv_backward = transfer(ActionKind::recv_backward, chunk.up, arrives, SlotRole::hidden_gradient);
     }
 }
 
@@ -225,10 +159,10 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     for (const Unit::Part& part : unit.parts) {
         if (part.elements == 0) continue;
         Segment segment;
-        segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+        segment.layer = chunk.layers[unit.layers.front()].index;
         segment.parameter_base[ParameterRange::dense] = part.window_offset;
         segment.shard_base[ParameterRange::dense] = part.shard_offset;
-        segment.host_base = part.shard_offset * size_of(layout_.stored_dtype);
+        segment.host_base = part.shard_offset * size_of(layout.stored_dtype);
         BodyWriter writer(Phase::gather);
         for (const BucketCut& piece : part.pieces) gather_piece(writer, unit, piece);
         list.add(segment, writer.finish());
@@ -238,9 +172,9 @@ void ListMaker::gather_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
 /// Gathers one piece. Shards that are stored in another type than the gather's, or on the host, are first cast or
 /// copied to this rank's block of the destination.
 void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, const BucketCut& piece) const {
-    const bool from_host = plan_.training.memory.offload_parameters, expert = piece.range == ParameterRange::expert;
-    const bool crosses = layout_.rules.of(piece.range).reduces;
-    const DType stored = layout_.stored_dtype, kept = precision().parameter;
+    const bool from_host = plan.training.memory.offload_parameters, expert = piece.range == ParameterRange::expert;
+    const bool crosses = layout.rules.of(piece.range).reduces;
+    const DType stored = layout.stored_dtype, kept = precision().parameter;
     const DType sent = precision().fp8_parameters && !unit.root ? DType::fp8 : kept;
     const SlotIndex shard =
         writer.slot(flat_slot(from_host ? Space::host : Space::parameter_shard, "shard", SlotRole::parameter, stored,
@@ -249,7 +183,7 @@ void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, const BucketC
     const Slot place = flat_slot(Space::parameter, expert ? "experts.unit" : "unit", SlotRole::parameter, kept,
                                  piece.elements, piece.offset);
     const SlotIndex whole = writer.slot(place);
-    const GroupAxis axis = layout_.rules.gather_axis(piece.range);
+    const GroupAxis axis = layout.rules.gather_axis(piece.range);
     // The shard goes to this rank's block of the destination, and the gather is in place.
     const auto move = [&](models::OpKind kind, DType to) {
         Slot own = place;
@@ -279,15 +213,16 @@ void ListMaker::gather_piece(BodyWriter& writer, const Unit& unit, const BucketC
 
 /// Sums partial gradients over tensor-parallel ranks before the data-parallel reduction.
 void ListMaker::sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit) {
-    for (const std::int32_t l : unit.layers) {
-        const LaidLayer& layer = chunk.layers[static_cast<std::size_t>(l)];
+    for (const std::size_t l : unit.layers) {
+        const LaidLayer& layer = chunk.layers[l];
         for (const ParameterRange range : {ParameterRange::tensor_sum, ParameterRange::kv_sum}) {
             const std::int64_t elements = layer.lowered->elements[range];
             const GroupAxis axis = sum_axis(range);
-            if (elements == 0 || program_.mesh->group_size(axis) < 2) continue;
+            if (elements == 0 || program.mesh->group_size(axis) < 2) continue;
             const std::int64_t offset = layer.segment.gradient_base[range] - unit.dense().gradient_offset;
-            const SlotIndex slot = writer.slot(flat_slot(Space::gradient, std::string(name_of(range)),
-                                                         SlotRole::gradient, gradient_dtype(), elements, offset));
+            const SlotIndex slot =
+                writer.slot(flat_slot(Space::gradient, std::string(name_of(range)), SlotRole::gradient,
+                                      layout.rules.gradient_dtype, elements, offset));
             writer.all_reduce(std::string(name_of(axis)) + ".partial_gradients", Stream::tp, axis, slot);
         }
     }
@@ -298,7 +233,7 @@ void ListMaker::keep_unit(BodyWriter& writer, const Unit::Part& part) {
     const auto slot = [&](Space space, const std::string& name, DType dtype) {
         return writer.slot(flat_slot(space, name, SlotRole::gradient, dtype, part.elements, 0, part.range));
     };
-    const SlotIndex gradient = slot(Space::gradient, "unit.gradients", gradient_dtype());
+    const SlotIndex gradient = slot(Space::gradient, "unit.gradients", layout.rules.gradient_dtype);
     const SlotIndex shard = slot(Space::gradient_shard, "unit.shard", precision().gradient);
     models::Operator op = writer.streaming(models::OpKind::accumulate, gradient, shard);
     op.bytes_read += op.bytes_written;
@@ -313,21 +248,20 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
     sum_over_tensor_ranks(writer, chunk, unit);
     writer.join();  // the reductions below access the same gradients through other slots
     Segment segment;
-    segment.layer = chunk.layers[static_cast<std::size_t>(unit.layers.front())].index;
+    segment.layer = chunk.layers[unit.layers.front()].index;
     segment.gradient_base.fill(unit.dense().gradient_offset);
     segment.shard_base.fill(unit.dense().shard_offset);
     for (const Unit::Part& part : unit.parts) {
         segment.gradient_base[part.range] = part.gradient_offset;
         segment.shard_base[part.range] = part.shard_offset;
         if (part.elements == 0) continue;
-        if (!layout_.rules.of(part.range).reduces) {  // this rank holds the only shard
-            if (layout_.rules.reduces_units) keep_unit(writer, part);
+        if (!layout.rules.of(part.range).reduces) {  // this rank holds the only shard
+            if (layout.rules.reduces_units) keep_unit(writer, part);
             continue;
         }
         for (BucketCut piece : part.pieces) {
             piece.reduction.replicates = piece.reduction.replicates && last_of_step;
-            write_reduction(writer, part.range == ParameterRange::expert ? "edp.unit" : "dp.unit", piece,
-                            gradient_dtype());
+            write_reduction(writer, part.range == ParameterRange::expert ? "edp.unit" : "dp.unit", piece);
         }
     }
     list.add(segment, writer.finish());
@@ -335,22 +269,10 @@ void ListMaker::reduce_unit(ListBuilder& list, const LaidChunk& chunk, const Uni
 
 /// ZeRO-1 and 2: adds the gathers of updated parameters, in the order in which the forward needs them.
 void ListMaker::gather_buckets(ListBuilder& list, ChunkIndex c) {
-    for (std::size_t b = result_.buckets.size(); b-- > 0;) {
-        const Bucket& bucket = result_.buckets[b];
-        const bool ours = std::any_of(result_.parameters.begin(), result_.parameters.end(),
-                                      [&](const Parameter& p) { return p.offset == bucket.offset && p.chunk == c; });
-        if (ours && layout_.rules.of(bucket.range).reduces) {
-            list.add(gather_bucket_segment(layout_, plan_, bodies_, result_, static_cast<std::int64_t>(b)));
-        }
+    for (std::size_t b = result.buckets.size(); b-- > 0;) {
+        const Bucket& bucket = result.buckets[b];
+        if (first_of(bucket).chunk == c && layout.rules.of(bucket.range).reduces) gather_bucket(list, bucket);
     }
-}
-
-/// Adds the pass that makes fp8 copies of the layer's weights.
-void ListMaker::prepare(ListBuilder& list, const LaidLayer& layer) {
-    if (layer.lowered->prepare.empty()) return;
-    Segment segment = layer.segment;
-    segment.body = bodies_.pass(*layer.lowered, Phase::prepare, {});
-    list.add(segment);
 }
 
 /// Adds the copy of a layer's saved activations to the host (`out`) or back.
@@ -371,33 +293,23 @@ void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out)
 
 SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {
     ListBuilder list = new_list();
-    const ShardingRules& rules = layout_.rules;
-    const auto c = ChunkIndex::of(&chunk - layout_.chunks.data());
-    const bool buckets =
-        first_of_step && rules.shards_states && !rules.gathers_units && choices_.gathers_parameters_ahead;
-    if (buckets) gather_buckets(list, c);
-    std::size_t next_unit = 0;
-    const auto gather_through = [&](std::size_t last) {
-        for (; rules.gathers_units && next_unit < chunk.units.size() && next_unit <= last; ++next_unit) {
-            gather_unit(list, chunk, chunk.units[next_unit]);
-        }
-    };
-    std::int32_t previous_unit = -1;
+    const ShardingRules& rules = layout.rules;
+    const auto c = ChunkIndex::of(&chunk - layout.chunks.data());
+    if (first_of_step && gathers_buckets_ahead()) gather_buckets(list, c);
+    std::int64_t next_unit = 0;
     for (const LaidLayer& layer : chunk.layers) {
-        if (layer.unit >= 0 && layer.unit != previous_unit) {
-            previous_unit = layer.unit;
+        if (rules.gathers_units && layer.unit >= 0) {
             const bool root = chunk.units[static_cast<std::size_t>(layer.unit)].root;
-            const std::int64_t ahead = root ? 0 : choices_.forward_prefetch;
-            gather_through(std::max<std::size_t>(next_unit == 0 ? 0 : next_unit - 1,
-                                                 static_cast<std::size_t>(layer.unit + ahead)));
+            const std::int64_t end = layer.unit + 1 + (root ? 0 : choices_.forward_prefetch);
+            for (; next_unit < std::min(end, std::ssize(chunk.units)); ++next_unit) {
+                gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
+            }
         }
-        if (first_of_step || rules.gathers_units) prepare(list, layer);
-        Segment segment = layer.segment;
-        segment.body = bodies_.pass(*layer.lowered, Phase::forward, {});
-        list.add(segment);
+        if (first_of_step || rules.gathers_units) list.prepare(layer);
+        list.pass(layer, Phase::forward);
         if (layer.offloaded) add_offload(list, layer, true);
     }
-    if (plan_.implementation.host.waits_after_micro_batch && result_.chunks[c].has_head) {
+    if (plan.implementation.host.waits_after_micro_batch && result.chunks[c].has_head) {
         BodyWriter writer(Phase::forward);
         writer.host_wait("host.micro_batch", Follows::computation);
         Segment segment;
@@ -408,58 +320,51 @@ SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step
 }
 
 SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool last_of_step) {
-    const ShardingRules& rules = layout_.rules;
-    BackwardExtras extras{.gathers = rules.gathers_units && plan_.parallelism.reshard_after_forward &&
-                                     phase != Phase::backward_weight};
-    if (phase != Phase::backward_input) {
-        // Gradients that stay whole over the micro-batches are reduced after the last one.
-        extras.reduces = rules.reduces_units || (rules.gathers_units && last_of_step);
-        extras.cuts = !rules.reduces_units && rules.overlaps &&
-                      (last_of_step || plan_.parallelism.reduces_every_micro_batch) &&
+    const ShardingRules& rules = layout.rules;
+    const bool has_weights = phase != Phase::backward_input, has_input = phase != Phase::backward_weight;
+    const bool gathers = rules.gathers_units && plan.parallelism.reshard_after_forward && has_input;
+    // Gradients that stay whole over the micro-batches are reduced after the last one.
+    const bool reduces = has_weights && (rules.reduces_units || (rules.gathers_units && last_of_step));
+    const bool cuts = has_weights && !rules.reduces_units && rules.overlaps &&
+                      (last_of_step || plan.parallelism.reduces_every_micro_batch) &&
                       std::any_of(chunk.layers.begin(), chunk.layers.end(),
                                   [](const LaidLayer& layer) { return !layer.cuts.empty(); });
-    }
     const auto root_count = static_cast<std::int64_t>(!chunk.units.empty() && chunk.units.front().root ? 1 : 0);
     auto next_unit = static_cast<std::int64_t>(chunk.units.size()) - 1;
-    Reloads reloads(chunk);
+    std::size_t reloaded = chunk.layers.size();  // the offloaded layers from here on are back on the device
     ListBuilder list = new_list();
     for (std::size_t l = chunk.layers.size(); l-- > 0;) {
         const LaidLayer& layer = chunk.layers[l];
         const Unit* unit = layer.unit >= 0 ? &chunk.units[static_cast<std::size_t>(layer.unit)] : nullptr;
-        if (extras.gathers && unit != nullptr && !unit->root) {
+        if (gathers && unit != nullptr && !unit->root) {
             const std::int64_t through = std::max(root_count, layer.unit - choices_.backward_prefetch);
             for (; next_unit >= through; --next_unit) {
                 gather_unit(list, chunk, chunk.units[static_cast<std::size_t>(next_unit)]);
             }
         }
         // The place of the fp8 copies has been used by other layers since the forward pass.
-        if (rules.gathers_units && phase != Phase::backward_weight) prepare(list, layer);
-        for (const LaidLayer* other : reloads.before(layer)) add_offload(list, *other, false);
-        Segment segment = layer.segment;
-        const bool with_cuts = extras.cuts && !layer.cuts.empty();
-        std::vector<BucketCut> cuts;
-        if (with_cuts) cuts = layer.cuts;
-        for (BucketCut& cut : cuts) cut.reduction.again = !last_of_step;
-        segment.body = bodies_.pass(*layer.lowered, phase, cuts);
-        list.add(segment);
-        const bool unit_ends = unit != nullptr && unit->layers.front() == static_cast<std::int32_t>(l);
-        if (extras.reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
+        if (rules.gathers_units && has_input) list.prepare(layer);
+        // An offloaded layer is reloaded at most one layer before its use.
+        for (; reloaded > 0 && reloaded >= l; --reloaded) {
+            const LaidLayer& back = chunk.layers[reloaded - 1];
+            if (back.offloaded) add_offload(list, back, false);
+        }
+        std::vector<BucketCut> buckets;
+        if (cuts) buckets = layer.cuts;
+        for (BucketCut& bucket : buckets) bucket.reduction.again = !last_of_step;
+        list.pass(layer, phase, buckets);
+        const bool unit_ends = unit != nullptr && unit->layers.front() == l;
+        if (reduces && unit_ends) reduce_unit(list, chunk, *unit, last_of_step);
     }
-    if (!extras.cuts) return list.finish();
     // The buckets that are still in staging buffers after the last layer's reduction.
-    for (const BucketCut& cut : chunk.staged_last) {
-        BodyWriter writer(Phase::reduce);
-        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut, gradient_dtype());
-        list.add({}, writer.finish());
-    }
+    if (cuts) list.copy_back(Phase::reduce, chunk.staged_last);
     return list.finish();
 }
 
 }  // namespace
 
-StageLists make_lists(const Program& program, const ScheduleShape& shape, RankLayout& layout, BodyLibrary& bodies,
-                      RankClass& result) {
-    return ListMaker(program, shape, layout, bodies, result).run();
+void make_lists(const ListParts& parts, const ScheduleShape& shape) {
+    ListMaker(parts, shape).run();
 }
 
 }  // namespace orrery::program

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,15 +43,26 @@ class BodyLibrary {
 
 inline constexpr SegmentListId kNoList = -1;
 
+/// The list of a transfer, and the pipeline stream that it uses.
+struct Transfer {
+    SegmentListId list = kNoList;
+    Stream stream{};
+};
+/// The stream of a kind of transfer; `up`: activations go from pipeline rank r to r - 1.
+[[nodiscard]] constexpr Stream stream_of(ActionKind transfer, bool up) {
+    const auto first = up ? Stream::pp_up_recv_forward : Stream::pp_recv_forward;
+    // Streams and actions list the four kinds in the same order.
+    const int kind = static_cast<int>(transfer) - static_cast<int>(ActionKind::recv_forward);
+    return static_cast<Stream>(static_cast<int>(first) + kind);
+}
+
 /// The lists of one chunk. `_first` and `_last` are those of the step's first forward and last backward.
 struct ChunkLists {
     SegmentListId forward = kNoList, forward_first = kNoList;
     SegmentListId backward = kNoList, backward_last = kNoList;                // whole backward
     SegmentListId backward_input = kNoList;                                   // split backward: I
     SegmentListId backward_weight = kNoList, backward_weight_last = kNoList;  // split backward: W
-    bool splits_backward = false;  // then whole backwards, too, write the input's gradient to a separate buffer
-    SegmentListId recv_forward = kNoList, send_forward = kNoList;
-    SegmentListId recv_backward = kNoList, send_backward = kNoList;
+    Transfer recv_forward, send_forward, recv_backward, send_backward;
     bool receives = false, sends = false;  // the chunk receives activations from, or sends them to, other ranks
     bool output_stays = false;             // the next virtual stage is on this rank
     bool input_stays = false;              // the previous virtual stage is on this rank
@@ -64,7 +74,8 @@ struct ChunkLists {
     bool is_root = false;                  // this rank is the root of the vocabulary pass
     bool uses_side = false;                // the vocabulary pass uses Stream::side
     bool scatters_transfers = false;       // transfers are sharded over tp and gathered by the receivers
-    Stream recv_forward_stream{}, send_forward_stream{}, recv_backward_stream{}, send_backward_stream{};
+    /// Then whole backwards, too, write the input's gradient to a separate buffer.
+    [[nodiscard]] bool splits_backward() const { return backward_input != kNoList; }
 };
 
 struct StageLists {
@@ -76,30 +87,6 @@ struct StageLists {
     bool checks_update = false;
     IndexedVector<SegmentListId, ListOrder> orders;  // of all lists
 };
-
-[[nodiscard]] StageLists make_lists(const Program& program, const ScheduleShape& shape, RankLayout& layout,
-                                    BodyLibrary& bodies, RankClass& result);
-
-/// Builds the list of the gradient reductions after the last backward of a step: buckets that were not reduced inside
-/// it, sums over tensor-parallel ranks, and the sum of the two copies of a tied embedding.
-void list_gradient_sync(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
-                        StageLists& lists);
-/// Builds the optimizer's list: gradient norm or overflow check, the update, and the gather of updated parameters from
-/// other ranks or their copy from the host.
-void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
-                    StageLists& lists);
-
-/// Whether a send and the next receive are one fused call. Never with a split backward, whose orders do not pair them:
-/// waiting for a send whose receive the neighbour posts later would deadlock.
-[[nodiscard]] bool fuses_transfers(const Plan& plan);
-
-/// ZeRO-1 and 2: the all-gather of one bucket's parameters; `index` is the bucket's index in RankClass::buckets.
-[[nodiscard]] Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies,
-                                            const RankClass& ranks, std::int64_t index);
-/// Whether an fp32 copy of the parameters is kept; shards that are stored in fp32 need none.
-[[nodiscard]] bool keeps_master(const Plan& plan, const RankLayout& layout);
-/// Offset of the gradient norm in Space::scalars, after the loss.
-inline constexpr std::int64_t kNormOffset = 8;
 
 /// Builds one list of a class.
 class ListBuilder {
@@ -116,6 +103,14 @@ class ListBuilder {
         segment.body = bodies_.add(std::move(body));
         add(segment, after_all);
     }
+    /// Adds a pass over the layer, which reduces these buckets.
+    void pass(const LaidLayer& layer, Phase phase, const std::vector<BucketCut>& buckets = {});
+    /// Adds the pass that makes fp8 copies of the layer's weights, if it has any.
+    void prepare(const LaidLayer& layer) {
+        if (!layer.lowered->prepare.empty()) pass(layer, Phase::prepare);
+    }
+    /// Adds the copies of reduced buckets from the staging buffers into the gradients.
+    void copy_back(Phase phase, const std::vector<BucketCut>& buckets);
     [[nodiscard]] bool is_empty() const { return list_.empty(); }
     [[nodiscard]] SegmentListId finish();
 
@@ -125,5 +120,42 @@ class ListBuilder {
     IndexedVector<SegmentListId, ListOrder>& orders_;
     IndexedVector<SegmentIndex, ListedSegment> list_;
 };
+
+/// What the lists of a rank class are made from, and where they go.
+struct ListParts {
+    const Program& program;
+    const RankLayout& layout;
+    BodyLibrary& bodies;
+    RankClass& result;
+    StageLists& lists;
+    const Plan& plan = *program.plan;
+
+    [[nodiscard]] const Precision& precision() const { return plan.training.precision; }
+    [[nodiscard]] ListBuilder new_list() const { return {result, bodies, lists.orders}; }
+    /// ZeRO-1 and 2: the parameters of buckets are gathered during the next forward pass, not after the update.
+    [[nodiscard]] bool gathers_buckets_ahead() const {
+        return layout.rules.gathers_buckets() && plan.implementation.data_parallel.gathers_parameters_ahead;
+    }
+    /// The parameter with which the bucket begins.
+    [[nodiscard]] const Parameter& first_of(const Bucket& bucket) const;
+    /// ZeRO-1 and 2: adds the all-gather of a bucket's parameters.
+    void gather_bucket(ListBuilder& list, const Bucket& bucket) const;
+};
+
+/// Makes all lists of the class.
+void make_lists(const ListParts& parts, const ScheduleShape& shape);
+/// Makes the list of the gradient reductions after the last backward of a step: buckets that were not reduced inside
+/// it, sums over tensor-parallel ranks, and the sum of the two copies of a tied embedding.
+void list_gradient_sync(const ListParts& parts);
+/// Makes the optimizer's list: gradient norm or overflow check, the update, and the gather of updated parameters from
+/// other ranks or their copy from the host.
+void list_optimizer(const ListParts& parts);
+
+/// Whether a send and the next receive are one fused call. Never with a split backward, whose orders do not pair them:
+/// waiting for a send whose receive the neighbour posts later would deadlock.
+[[nodiscard]] bool fuses_transfers(const Plan& plan);
+
+/// Offset of the gradient norm in Space::scalars, after the loss.
+inline constexpr std::int64_t kNormOffset = 8;
 
 }  // namespace orrery::program

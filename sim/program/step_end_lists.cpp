@@ -21,53 +21,40 @@ Segment call_at(std::int64_t gradients, std::int64_t shards) {
     return segment;
 }
 
-class StepEnd {
+class StepEnd : ListParts {
   public:
-    StepEnd(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
-            IndexedVector<SegmentListId, ListOrder>& orders)
-        : program_(program),
-          plan_(*program.plan),
-          layout_(layout),
-          bodies_(bodies),
-          result_(result),
-          list_(result, bodies, orders) {}
+    explicit StepEnd(const ListParts& parts) : ListParts(parts), list_(new_list()) {}
 
     [[nodiscard]] SegmentListId sync();
     [[nodiscard]] SegmentListId optimizer();
     [[nodiscard]] bool validates_after_update() const {
-        return checks_gradients() && plan_.implementation.host.validates_after_update &&
-               !plan_.training.memory.offload_optimizer;
+        return checks_gradients() && plan.implementation.host.validates_after_update &&
+               !plan.training.memory.offload_optimizer;
     }
 
   private:
-    [[nodiscard]] const Precision& precision() const { return plan_.training.precision; }
     [[nodiscard]] std::vector<const Bucket*> crossing_buckets() const;
     void reduce_buckets();
-    void copy_back();
     void sum_range(ParameterRange range);
     void sum_tied();
     void check_gradients();
     void reduce_norm(BodyWriter& writer);
     void validate_update();
     [[nodiscard]] bool checks_gradients() const {
-        return plan_.training.optimizer.clip_norm > 0 || precision().loss_scaling;
+        return plan.training.optimizer.clip_norm > 0 || precision().loss_scaling;
     }
     void update();
     /// The whole gradients stay, of which the update reads and clears only this rank's shard.
     [[nodiscard]] bool keeps_whole_gradients() const {
-        return layout_.rules.shards_states && !layout_.rules.reduces_units;
+        return layout.rules.shards_states && !layout.rules.reduces_units;
     }
     void clear_whole_gradients(BodyWriter& writer);
     void update_on_host();
-    [[nodiscard]] std::vector<Slot> state_slots(Space space) const;
+    void add_states(std::vector<Slot>& slots, Space space, std::int64_t offset) const;
     [[nodiscard]] Operator update_operator(BodyWriter& writer, const std::vector<Slot>& all) const;
-    /// The type of the gradients after their reduction.
-    [[nodiscard]] DType reduced_dtype() const {
-        return layout_.rules.reduces_units ? precision().gradient : layout_.gradient_dtype;
-    }
     [[nodiscard]] Slot parameter_slot(DType stored) const {
-        return flat_slot(layout_.rules.shards_states ? Space::parameter_shard : Space::parameter, "parameters",
-                         SlotRole::parameter, stored, result_.optimizer_elements);
+        return flat_slot(layout.rules.shards_states ? Space::parameter_shard : Space::parameter, "parameters",
+                         SlotRole::parameter, stored, result.optimizer_elements);
     }
     [[nodiscard]] Slot gradient_slot() const;
     /// Two values: the sum of the squared gradients, and the number of ranks on which it is not finite.
@@ -76,35 +63,27 @@ class StepEnd {
     }
     /// Whether the update clips the gradients. Otherwise a separate operator scales them before.
     [[nodiscard]] bool clips_in_update() const {
-        return plan_.training.optimizer.clip_norm > 0 && plan_.implementation.kernels.fused_optimizer &&
+        return plan.training.optimizer.clip_norm > 0 && plan.implementation.kernels.fused_optimizer &&
                !precision().loss_scaling;
     }
 
-    const Program& program_;
-    const Plan& plan_;
-    const RankLayout& layout_;
-    BodyLibrary& bodies_;
-    RankClass& result_;
     ListBuilder list_;
 };
 
 /// Reduces all buckets, if the last backward has not.
 void StepEnd::reduce_buckets() {
-    if (layout_.rules.overlaps || layout_.rules.has_units()) return;
+    if (layout.rules.overlaps || layout.rules.has_units()) return;
     std::int64_t staged = 0;
     for (const Bucket* bucket : crossing_buckets()) {
-        BucketCut cut{.range = bucket->range,
-                      .elements = bucket->elements,
-                      .shard_elements = bucket->shard_elements,
-                      .reduction = layout_.rules.of(bucket->range).reduction};
+        BucketCut cut = layout.cut_of(*bucket, bucket->offset, bucket->shard_offset);
         if (cut.reduction.staged) {
-            cut.reduction_offset = std::min(staged++ % kStagingBuffers * layout_.staging_bytes,
-                                            result_.reduction_bytes - layout_.staging_bytes);
+            cut.reduction_offset = std::min(staged++ % kStagingBuffers * layout.staging_bytes,
+                                            result.reduction_bytes - layout.staging_bytes);
         }
         BodyWriter writer(Phase::gradient_sync);
         const bool scatters = cut.reduction.kind == CommKind::reduce_scatter;
-        write_reduction(writer, "dp.bucket." + std::to_string(bucket - result_.buckets.data()), cut,
-                        layout_.gradient_dtype, cut.reduction.staged && !scatters);
+        write_reduction(writer, "dp.bucket." + std::to_string(bucket - result.buckets.data()), cut,
+                        cut.reduction.staged && !scatters);
         list_.add(call_at(bucket->offset, bucket->shard_offset), writer.finish());
     }
 }
@@ -113,70 +92,52 @@ void StepEnd::reduce_buckets() {
 /// this order.
 std::vector<const Bucket*> StepEnd::crossing_buckets() const {
     std::vector<const Bucket*> order;
-    for (const Bucket& bucket : result_.buckets) {
-        if (layout_.rules.of(bucket.range).reduces) order.push_back(&bucket);
+    for (const Bucket& bucket : result.buckets) {
+        if (layout.rules.of(bucket.range).reduces) order.push_back(&bucket);
     }
-    const auto stage_of = [&](const Bucket* bucket) {
-        for (const Parameter& parameter : result_.parameters) {
-            if (parameter.offset == bucket->offset) {
-                return result_.chunks[parameter.chunk].virtual_stage;
-            }
-        }
-        return std::int64_t{0};
-    };
+    const auto stage_of = [&](const Bucket* bucket) { return result.chunks[first_of(*bucket).chunk].virtual_stage; };
     std::stable_sort(order.begin(), order.end(),
                      [&](const Bucket* a, const Bucket* b) { return stage_of(a) > stage_of(b); });
     return order;
 }
 
-/// Copies back the buckets that are still in staging buffers.
-void StepEnd::copy_back() {
-    if (!layout_.rules.overlaps || layout_.rules.reduces_units) return;
-    for (const BucketCut& cut : layout_.staged_last) {
-        BodyWriter writer(Phase::gradient_sync);
-        write_copy_back(writer, "dp.bucket.at." + std::to_string(cut.offset), cut, layout_.gradient_dtype);
-        list_.add({}, writer.finish());
-    }
-}
-
 /// Sums the partial gradients of one range. These sums run one after the other, after the buckets (Megatron-Core,
 /// finalize_model_grads).
 void StepEnd::sum_range(ParameterRange range) {
-    const std::int64_t begin = result_.range_begin[range];
-    const std::int64_t elements = result_.range_end[range] - begin;
+    const std::int64_t begin = result.range_begin[range];
+    const std::int64_t elements = result.range_end[range] - begin;
     const GroupAxis axis = sum_axis(range);
-    if (layout_.rules.reduces_units || elements == 0 || program_.mesh->group_size(axis) < 2) return;
+    if (layout.rules.reduces_units || elements == 0 || program.mesh->group_size(axis) < 2) return;
     BodyWriter writer(Phase::gradient_sync);
     writer.all_reduce(std::string(name_of(axis)) + ".partial_gradients", Stream::tp, axis,
                       writer.slot(flat_slot(Space::gradient, "partial.gradients", SlotRole::gradient,
-                                            layout_.gradient_dtype, elements)));
+                                            layout.rules.gradient_dtype, elements)));
     list_.add(call_at(begin, 0), writer.finish(), true);
 }
 
 void StepEnd::sum_tied() {
-    if (!layout_.holds_tied_copy) return;
-    const auto weight = std::find_if(result_.parameters.begin(), result_.parameters.end(),
-                                     [](const Parameter& p) { return p.name == kTiedWeight; });
-    ORRERY_CHECK(weight != result_.parameters.end(), "a tied embedding without its weight");
+    if (!layout.holds_tied_copy) return;
+    const auto weight = std::ranges::find(result.parameters, kTiedWeight, &Parameter::name);
+    ORRERY_CHECK(weight != result.parameters.end(), "a tied embedding without its weight");
     std::int64_t elements = weight->elements, base = weight->offset;
-    if (layout_.rules.reduces_units) {  // the shards are summed, since both stages shard the weight in the same way
-        const auto bucket = std::find_if(result_.buckets.begin(), result_.buckets.end(),
-                                         [&](const Bucket& one) { return one.offset == weight->offset; });
-        ORRERY_CHECK(bucket != result_.buckets.end(), "a tied embedding that is not a bucket by itself");
+    if (layout.rules.reduces_units) {  // the shards are summed, since both stages shard the weight in the same way
+        const auto bucket = std::ranges::find(result.buckets, weight->offset, &Bucket::offset);
+        ORRERY_CHECK(bucket != result.buckets.end(), "a tied embedding that is not a bucket by itself");
         elements = bucket->shard_elements;
         base = bucket->shard_offset;
     }
     BodyWriter writer(Phase::gradient_sync);
     writer.all_reduce(
         "embedding.gradient", Stream::dp, GroupAxis::embedding,
-        writer.slot(flat_slot(layout_.rules.reduces_units ? Space::gradient_shard : Space::gradient,
-                              "embedding.weight.gradient", SlotRole::gradient, reduced_dtype(), elements)));
+        writer.slot(flat_slot(layout.rules.reduces_units ? Space::gradient_shard : Space::gradient,
+                              "embedding.weight.gradient", SlotRole::gradient, precision().gradient, elements)));
     list_.add(call_at(base, base), writer.finish(), true);
 }
 
 SegmentListId StepEnd::sync() {
     reduce_buckets();
-    copy_back();
+    // The buckets that are still in staging buffers.
+    if (layout.rules.overlaps && !layout.rules.reduces_units) list_.copy_back(Phase::gradient_sync, layout.staged_last);
     sum_range(ParameterRange::tensor_sum);
     sum_range(ParameterRange::kv_sum);
     sum_tied();
@@ -184,17 +145,17 @@ SegmentListId StepEnd::sync() {
 }
 
 Slot StepEnd::gradient_slot() const {
-    return flat_slot(layout_.rules.shards_states ? Space::gradient_shard : Space::gradient, "gradients",
-                     SlotRole::gradient, reduced_dtype(), result_.optimizer_elements);
+    return flat_slot(layout.rules.shards_states ? Space::gradient_shard : Space::gradient, "gradients",
+                     SlotRole::gradient, precision().gradient, result.optimizer_elements);
 }
 
 /// Sums the ranks' norm_slot values.
 void StepEnd::reduce_norm(BodyWriter& writer) {
     const SlotIndex sum = writer.slot(norm_slot());
-    const Parallelism& p = plan_.parallelism;
-    const bool experts_apart = plan_.model.has_experts() && (p.ep > 1 || p.etp != p.tp);
-    const GroupAxis axis = layout_.rules.shards_states || experts_apart ? GroupAxis::world : GroupAxis::model;
-    if (program_.mesh->group_size(axis) < 2) return;
+    const Parallelism& p = plan.parallelism;
+    const bool experts_apart = plan.model.has_experts() && (p.ep > 1 || p.etp != p.tp);
+    const GroupAxis axis = layout.rules.shards_states || experts_apart ? GroupAxis::world : GroupAxis::model;
+    if (program.mesh->group_size(axis) < 2) return;
     writer.all_reduce(validates_after_update() ? "gradient.norm.validation" : "gradient.norm", Stream::dp, axis, sum);
 }
 
@@ -211,12 +172,12 @@ void StepEnd::check_gradients() {
         reduce_norm(writer);
         writer.join();  // the update reads the norm
     }
-    if (plan_.implementation.host.waits_for_gradient_norm) {
+    if (plan.implementation.host.waits_for_gradient_norm) {
         writer.host_wait("host.gradient_norm", Follows::computation);
     }
     Operator scale = writer.streaming(OpKind::gradient_scale, slot, slot);
     scale.in = {sum, slot};
-    if (!plan_.implementation.kernels.fused_optimizer || precision().loss_scaling) writer.op(scale);
+    if (!plan.implementation.kernels.fused_optimizer || precision().loss_scaling) writer.op(scale);
     list_.add({}, writer.finish());
 }
 
@@ -228,34 +189,30 @@ void StepEnd::validate_update() {
     list_.add({}, writer.finish());
 }
 
-/// The slots of m and v, or of the momentum, then of the master weights.
-std::vector<Slot> StepEnd::state_slots(Space space) const {
-    const std::int64_t n = result_.optimizer_elements;
-    std::vector<Slot> slots;
-    std::int64_t offset = 0;
-    const auto push = [&](const std::string& name) {
-        slots.push_back(flat_slot(space, name, SlotRole::saved, DType::fp32, n, offset));
+/// Appends the slots of m and v, or of the momentum, then of the master weights, which begin at `offset`.
+void StepEnd::add_states(std::vector<Slot>& slots, Space space, std::int64_t offset) const {
+    const auto add = [&](const std::string& name) {
+        slots.push_back(flat_slot(space, name, SlotRole::saved, DType::fp32, result.optimizer_elements, offset));
         offset += slots.back().bytes;
     };
-    if (plan_.training.optimizer.kind == OptimizerKind::sgd_momentum) {
-        push("optimizer.momentum");
+    if (plan.training.optimizer.kind == OptimizerKind::sgd_momentum) {
+        add("optimizer.momentum");
     } else {
-        push("optimizer.m");
-        push("optimizer.v");
+        add("optimizer.m");
+        add("optimizer.v");
     }
-    if (keeps_master(plan_, layout_)) push("optimizer.master");
-    return slots;
+    if (layout.keeps_master) add("optimizer.master");
 }
 
 /// `all`: parameters, gradients, states and, if there is one, the master copy, which are added to the body.
 Operator StepEnd::update_operator(BodyWriter& writer, const std::vector<Slot>& all) const {
     std::vector<SlotIndex> slots;
     for (const Slot& slot : all) slots.push_back(writer.slot(slot));
-    const bool sgd = plan_.training.optimizer.kind == OptimizerKind::sgd_momentum;
+    const bool sgd = plan.training.optimizer.kind == OptimizerKind::sgd_momentum;
     const SlotIndex second = sgd ? kNoSlot : slots[3];
-    const SlotIndex master = keeps_master(plan_, layout_) ? slots.back() : kNoSlot;
+    const SlotIndex master = layout.keeps_master ? slots.back() : kNoSlot;
     Operator op{.kind = sgd ? OpKind::sgd_momentum : OpKind::adamw,
-                .elements = result_.optimizer_elements,
+                .elements = result.optimizer_elements,
                 .in = {slots[1]},
                 .out = {slots[0], slots[2], second, slots[1], master}};
     if (clips_in_update()) op.in[1] = writer.slot(norm_slot());
@@ -265,10 +222,10 @@ Operator StepEnd::update_operator(BodyWriter& writer, const std::vector<Slot>& a
     }
     constexpr double kAdamFlops = 16;
     constexpr double kMomentumFlops = 6;
-    op.flops = (sgd ? kMomentumFlops : kAdamFlops) * static_cast<double>(result_.optimizer_elements);
+    op.flops = (sgd ? kMomentumFlops : kAdamFlops) * static_cast<double>(result.optimizer_elements);
     // Without a fused optimizer each of the update's element-wise operations reads and writes its operands again.
     constexpr double kEagerPasses = 4;
-    if (!plan_.implementation.kernels.fused_optimizer) {
+    if (!plan.implementation.kernels.fused_optimizer) {
         op.bytes_read *= kEagerPasses;
         op.bytes_written *= kEagerPasses;
     }
@@ -277,8 +234,8 @@ Operator StepEnd::update_operator(BodyWriter& writer, const std::vector<Slot>& a
 
 void StepEnd::update() {
     BodyWriter writer(Phase::optimizer);
-    std::vector<Slot> all{parameter_slot(layout_.stored_dtype), gradient_slot()};
-    for (Slot& slot : state_slots(Space::optimizer)) all.push_back(std::move(slot));
+    std::vector<Slot> all{parameter_slot(layout.stored_dtype), gradient_slot()};
+    add_states(all, Space::optimizer, 0);
     writer.op(update_operator(writer, all));
     if (keeps_whole_gradients()) clear_whole_gradients(writer);
     list_.add({}, writer.finish());
@@ -286,30 +243,24 @@ void StepEnd::update() {
 
 /// Clears the gradients of which the update has cleared only this rank's shard.
 void StepEnd::clear_whole_gradients(BodyWriter& writer) {
-    writer.clear(writer.slot(flat_slot(Space::gradient, "gradients.all", SlotRole::gradient, layout_.gradient_dtype,
-                                       result_.gradient_buffer_elements)));
+    writer.clear(writer.slot(flat_slot(Space::gradient, "gradients.all", SlotRole::gradient,
+                                       layout.rules.gradient_dtype, result.gradient_buffer_elements)));
 }
 
 /// Copies the gradients to the host, which updates its states, and copies the parameters back.
 void StepEnd::update_on_host() {
     BodyWriter writer(Phase::optimizer);
-    const std::int64_t n = result_.optimizer_elements;
-    const bool parameters_stay = plan_.training.memory.offload_parameters && layout_.rules.gathers_units;
+    const std::int64_t n = result.optimizer_elements;
+    const bool parameters_stay = plan.training.memory.offload_parameters && layout.rules.gathers_units;
     const SlotIndex gradients = writer.slot(gradient_slot());
     // Parameters that are stored on the host come first in host memory, because units are gathered from there.
-    const DType stored = parameters_stay ? layout_.stored_dtype : precision().parameter;
-    std::int64_t offset = parameters_stay ? n * size_of(stored) : 0;
-    std::vector<Slot> host = state_slots(Space::host);
-    for (Slot& slot : host) {
-        slot.offset = offset;
-        offset += slot.bytes;
-    }
-    const Slot host_gradients =
-        flat_slot(Space::host, "gradients.host", SlotRole::gradient, reduced_dtype(), n, offset);
-    const Slot host_parameters = flat_slot(Space::host, "parameters.host", SlotRole::parameter, stored, n,
-                                           parameters_stay ? 0 : offset + host_gradients.bytes);
-    std::vector<Slot> all{host_parameters, host_gradients};
-    all.insert(all.end(), host.begin(), host.end());
+    const DType stored = parameters_stay ? layout.stored_dtype : precision().parameter;
+    std::vector<Slot> all(2);
+    add_states(all, Space::host, parameters_stay ? n * size_of(stored) : 0);
+    const std::int64_t end = all.back().offset + all.back().bytes;
+    all[1] = flat_slot(Space::host, "gradients.host", SlotRole::gradient, precision().gradient, n, end);
+    all[0] = flat_slot(Space::host, "parameters.host", SlotRole::parameter, stored, n,
+                       parameters_stay ? 0 : end + all[1].bytes);
     Operator update = update_operator(writer, all);
     update.offloaded = true;
     const auto copy = [&](OpKind kind, SlotIndex from, SlotIndex to) {
@@ -334,68 +285,56 @@ void StepEnd::update_on_host() {
 
 SegmentListId StepEnd::optimizer() {
     check_gradients();
-    if (plan_.training.memory.offload_optimizer) {
+    if (plan.training.memory.offload_optimizer) {
         update_on_host();
     } else {
         update();
     }
     validate_update();
-    const ShardingRules& rules = layout_.rules;
-    const bool gathers =
-        rules.shards_states && !rules.gathers_units && !plan_.implementation.data_parallel.gathers_parameters_ahead;
-    if (gathers) {
-        for (const Bucket* bucket : crossing_buckets()) {
-            list_.add(gather_bucket_segment(layout_, plan_, bodies_, result_, bucket - result_.buckets.data()));
-        }
+    if (layout.rules.gathers_buckets() && !gathers_buckets_ahead()) {
+        for (const Bucket* bucket : crossing_buckets()) gather_bucket(list_, *bucket);
     }
     return list_.finish();
 }
 
 }  // namespace
 
-bool keeps_master(const Plan& plan, const RankLayout& layout) {
-    return plan.training.precision.master_weights && layout.stored_dtype != DType::fp32;
+const Parameter& ListParts::first_of(const Bucket& bucket) const {
+    const auto first = std::ranges::find(result.parameters, bucket.offset, &Parameter::offset);
+    ORRERY_CHECK(first != result.parameters.end(), "a bucket begins inside a parameter");
+    return *first;
 }
 
-Segment gather_bucket_segment(const RankLayout& layout, const Plan& plan, BodyLibrary& bodies, const RankClass& ranks,
-                              std::int64_t index) {
-    const Bucket& bucket = ranks.buckets[static_cast<std::size_t>(index)];
-    const Precision& precision = plan.training.precision;
+void ListParts::gather_bucket(ListBuilder& list, const Bucket& bucket) const {
     BodyWriter writer(Phase::gather);
     const auto slot = [&](Space space, const std::string& name, std::int64_t elements) {
-        return writer.slot(flat_slot(space, name, SlotRole::parameter, precision.parameter, elements));
+        return writer.slot(flat_slot(space, name, SlotRole::parameter, precision().parameter, elements));
     };
     const SlotIndex shard = slot(Space::parameter_shard, "shard", bucket.shard_elements);
     const SlotIndex whole = slot(Space::parameter, "bucket", bucket.elements);
-    writer.communicate("dp.gather.bucket." + std::to_string(index), Stream::dp_gather,
+    writer.communicate("dp.gather.bucket." + std::to_string(&bucket - result.buckets.data()), Stream::dp_gather,
                        {.kind = CommKind::all_gather,
                         .axis = layout.rules.gather_axis(bucket.range),
-                        .dtype = precision.fp8_parameters ? DType::fp8 : precision.parameter,
+                        .dtype = precision().fp8_parameters ? DType::fp8 : precision().parameter,
                         .elements = bucket.elements,
                         .in = shard,
                         .out = whole},
                        Follows::own);
     Segment segment;
-    const auto first = std::find_if(ranks.parameters.begin(), ranks.parameters.end(),
-                                    [&](const Parameter& parameter) { return parameter.offset == bucket.offset; });
-    ORRERY_CHECK(first != ranks.parameters.end(), "a bucket begins inside a parameter");
-    segment.layer = first->layer;
+    segment.layer = first_of(bucket).layer;
     segment.parameter_base.fill(bucket.offset);
     segment.shard_base.fill(bucket.shard_offset);
-    segment.body = bodies.add(writer.finish());
-    return segment;
+    list.add(segment, writer.finish());
 }
 
-void list_gradient_sync(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
-                        StageLists& lists) {
-    lists.sync = StepEnd(program, layout, bodies, result, lists.orders).sync();
+void list_gradient_sync(const ListParts& parts) {
+    parts.lists.sync = StepEnd(parts).sync();
 }
 
-void list_optimizer(const Program& program, const RankLayout& layout, BodyLibrary& bodies, RankClass& result,
-                    StageLists& lists) {
-    StepEnd end(program, layout, bodies, result, lists.orders);
-    lists.optimizer = end.optimizer();
-    lists.checks_update = end.validates_after_update();
+void list_optimizer(const ListParts& parts) {
+    StepEnd end(parts);
+    parts.lists.optimizer = end.optimizer();
+    parts.lists.checks_update = end.validates_after_update();
 }
 
 }  // namespace orrery::program

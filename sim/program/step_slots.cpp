@@ -53,6 +53,16 @@ void rename(Step& step, Access access, SlotIndex from, SlotIndex to) {
 
 }  // namespace
 
+bool is_kind(const Step& step, models::OpKind kind) {
+    const auto* op = std::get_if<Operator>(&step);
+    return op != nullptr && op->kind == kind;
+}
+
+bool is_matmul(const Step& step) {
+    const auto* op = std::get_if<Operator>(&step);
+    return op != nullptr && op->is_matmul();
+}
+
 std::vector<SlotIndex> slots_read(const Step& step) {
     return slots_of(step, Access::read);
 }
@@ -69,9 +79,12 @@ bool writes(const Step& step, SlotIndex slot) {
     return has_slot(step, Access::written, slot);
 }
 
-bool touches(const std::vector<Step>& steps, SlotIndex slot) {
-    return std::any_of(steps.begin(), steps.end(),
-                       [&](const Step& step) { return reads(step, slot) || writes(step, slot); });
+bool reads(const std::vector<Step>& steps, SlotIndex slot) {
+    return std::ranges::any_of(steps, [&](const Step& step) { return reads(step, slot); });
+}
+
+bool writes(const std::vector<Step>& steps, SlotIndex slot) {
+    return std::ranges::any_of(steps, [&](const Step& step) { return writes(step, slot); });
 }
 
 void rename_reads(Step& step, SlotIndex from, SlotIndex to) {

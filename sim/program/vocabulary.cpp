@@ -22,14 +22,6 @@ using models::SlotIndex;
 using models::SlotRole;
 using models::Step;
 
-bool is_kind(const Step& step, OpKind kind) {
-    const auto* op = std::get_if<Operator>(&step);
-    return op != nullptr && op->kind == kind;
-}
-bool is_product(const Step& step) {
-    const auto* op = std::get_if<Operator>(&step);
-    return op != nullptr && op->is_matmul();
-}
 bool is_reduction(const Step& step) {
     const auto* boundary = std::get_if<Boundary>(&step);
     return boundary != nullptr && boundary->kind == Boundary::Kind::reduce;
@@ -46,17 +38,16 @@ Boundary communication(Boundary::Kind kind, const Layer& layer, SlotIndex slot) 
 }
 
 SlotIndex hidden_gradient_of(const Layer& layer) {
-    for (const SlotIndex slot : layer.slots.indices()) {
-        if (layer.slots[slot].role == SlotRole::hidden_gradient) return slot;
-    }
-    throw_bug(__FILE__, __LINE__, "hidden_gradient_of", "a layer without the gradient of its hidden state");
+    const auto found = std::ranges::find(layer.slots, SlotRole::hidden_gradient, &SlotDecl::role);
+    ORRERY_CHECK(found != layer.slots.end(), "a layer without the gradient of its hidden state");
+    return SlotIndex::of(found - layer.slots.begin());
 }
 
 /// Divides the layer of a complete head into the final norm and the part with the vocabulary.
 class HeadParts {
   public:
     explicit HeadParts(Layer head) : head_(std::move(head)) {
-        const auto first = std::find_if(head_.forward.begin(), head_.forward.end(), is_product);
+        const auto first = std::find_if(head_.forward.begin(), head_.forward.end(), is_matmul);
         ORRERY_CHECK(first != head_.forward.end(), "a head without a product");
         first_product_ = static_cast<std::size_t>(first - head_.forward.begin());
         normed_ = std::get<Operator>(*first).in[0];
@@ -65,9 +56,8 @@ class HeadParts {
         for (const Step& step : head_.backward) {
             if (std::holds_alternative<Boundary>(step)) continue;  // output() reduces dX to the last stage instead
             if (is_kind(step, OpKind::linear_backward_input)) gradient_ = std::get<Operator>(step).out[0];
-            const bool of_norm =
-                !is_kind(step, OpKind::cross_entropy_correct) &&
-                std::any_of(follows.begin(), follows.end(), [&](SlotIndex slot) { return reads(step, slot); });
+            const bool of_norm = !is_kind(step, OpKind::cross_entropy_correct) &&
+                                 std::ranges::any_of(follows, [&](SlotIndex slot) { return reads(step, slot); });
             (of_norm ? norm_backward_ : output_backward_).push_back(step);
             if (gradient_ != kNoSlot) follows.insert(gradient_);
             for (const SlotIndex slot : slots_written(step)) {
@@ -111,7 +101,7 @@ class HeadParts {
         if (kind == VocabularyParallel::one_barrier) keep_written(gathers);
         // Interlaced, X is a transient, whose memory earlier passes use, so that the broadcast must wait for them.
         const bool receives = !is_root && kind != VocabularyParallel::interlaced;
-        std::vector<Step> forward{broadcast_of(normed_, root, is_root, receives)};
+        std::vector<Step> forward{broadcast_normed(root, is_root, receives)};
         append(forward, before);
         append(forward, statistics);
         append(forward, gathers);
@@ -123,7 +113,7 @@ class HeadParts {
             if (is_kind(*step, OpKind::cross_entropy_correct)) append(first, loss);
             first.push_back(*step);
         }
-        first.push_back(reduction_of(gradient_, root, is_root));
+        first.push_back(reduce_gradient(root, is_root));
         append(kind == VocabularyParallel::interlaced ? forward : backward, {products, output_backward_.end()});
         return finish(std::move(forward), std::move(backward));
     }
@@ -141,21 +131,20 @@ class HeadParts {
             for (const SlotIndex slot : slots_written(step)) keep(slot);
         }
     }
-    SlotIndex clone(SlotIndex slot, SlotRole role, const std::string& suffix) {
-        SlotDecl copy = decl(slot);
-        copy.role = role;
-        copy.name += suffix;
-        return head_.slots.add(std::move(copy));
-    }
-    Step broadcast_of(SlotIndex slot, std::int64_t root, bool is_root, bool receives) {
-        Boundary broadcast = communication(Boundary::Kind::broadcast, head_, slot);
-        if (is_root) broadcast.in = clone(slot, SlotRole::hidden_out, ".sent");
+    Step broadcast_normed(std::int64_t root, bool is_root, bool receives) {
+        Boundary broadcast = communication(Boundary::Kind::broadcast, head_, normed_);
+        if (is_root) {
+            SlotDecl sent = decl(normed_);
+            sent.role = SlotRole::hidden_out;
+            sent.name += ".sent";
+            broadcast.in = head_.slots.add(std::move(sent));
+        }
         broadcast.root = static_cast<std::int32_t>(root);
         broadcast.receives = receives;
         return broadcast;
     }
-    Step reduction_of(SlotIndex slot, std::int64_t root, bool is_root) {
-        Boundary reduction = communication(Boundary::Kind::reduce_to_root, head_, slot);
+    Step reduce_gradient(std::int64_t root, bool is_root) {
+        Boundary reduction = communication(Boundary::Kind::reduce_to_root, head_, gradient_);
         if (is_root) reduction.out = hidden_gradient_of(head_);
         reduction.root = static_cast<std::int32_t>(root);
         return reduction;
@@ -169,9 +158,7 @@ class HeadParts {
         // Values that S writes and T reads are kept in a frame.
         for (const Step& step : backward) {
             for (const SlotIndex slot : slots_read(step)) {
-                const bool earlier =
-                    std::any_of(forward.begin(), forward.end(), [&](const Step& other) { return writes(other, slot); });
-                if (earlier) keep(slot);
+                if (writes(forward, slot)) keep(slot);
             }
         }
         head_.forward = std::move(forward);
