@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/program/order_replay.h"
+#include "sim/program/task_timeline.h"
 
 namespace orrery::program {
 namespace {
@@ -27,11 +27,11 @@ double ScheduleTiming::longest_span() const {
 ScheduleTiming time_orders(const ScheduleShape& shape, const std::vector<std::vector<ComputeTask>>& orders) {
     const double chunk_share =
         static_cast<double>(row_of(shape.schedule).model_copies()) / static_cast<double>(shape.chunks);
-    const OrderReplay replay(shape, orders, chunk_share);
-    ScheduleTiming result{.stuck = replay.stuck()};
+    const TaskTimeline timeline(shape, orders, chunk_share);
+    ScheduleTiming result{.stuck = timeline.stuck()};
     for (std::int64_t r = 0; r < shape.ranks; ++r) {
         RankTiming& rank = result.ranks.emplace_back();
-        const std::vector<OrderReplay::TimeSpan>& spans = replay.of_rank(r);
+        const std::vector<TaskTimeline::TimeSpan>& spans = timeline.of_rank(r);
         if (!spans.empty()) rank = {.begin = spans.front().begin, .end = spans.back().end};
         double in_flight = 0;
         for (std::size_t t = 0; t < spans.size(); ++t) {
