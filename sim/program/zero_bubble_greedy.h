@@ -2,10 +2,10 @@
 // whenever it becomes free.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "sim/program/schedule.h"
@@ -29,9 +29,7 @@ inline constexpr std::int64_t kTickSlack = 1000;
 struct ScheduleCost {
     std::int64_t makespan = std::numeric_limits<std::int64_t>::max();
     std::int64_t longest_span = std::numeric_limits<std::int64_t>::max();
-    bool operator<(const ScheduleCost& other) const {
-        return std::tie(makespan, longest_span) < std::tie(other.makespan, other.longest_span);
-    }
+    auto operator<=>(const ScheduleCost&) const = default;
 };
 
 struct GreedyOptions {
