@@ -246,11 +246,8 @@ program::Sensitivity sensitivity_of(const Simulation& simulation, const Cells& c
     const IndexedVector<CellIndex, double> derivatives = simulation.step_derivatives();
     program::Sensitivity result;
     for (const CellIndex cell : cells.indices()) {
-        if (derivatives[cell] == 0) continue;
-        result.entries.push_back({cells[cell], derivatives[cell] / kPicosecondsPerSecond});
+        if (derivatives[cell] != 0) result[cells[cell]] = derivatives[cell] / kPicosecondsPerSecond;
     }
-    std::sort(result.entries.begin(), result.entries.end(),
-              [](const auto& a, const auto& b) { return a.cell < b.cell; });
     return result;
 }
 
@@ -258,10 +255,10 @@ program::Sensitivity sensitivity_of(const Simulation& simulation, const Cells& c
 /// more than the whole step, except for small effects of sharing.
 bool grew_without_bounds(const program::Sensitivity& sensitivity, double step_time_s) {
     constexpr double kTolerance = 0.05;
-    using Entry = program::Sensitivity::Entry;
-    return std::any_of(sensitivity.entries.begin(), sensitivity.entries.end(), [&](const Entry& entry) {
-        return entry.seconds < -kTolerance * step_time_s || entry.seconds > (1 + kTolerance) * step_time_s;
-    });
+    for (const auto& [cell, seconds] : sensitivity) {
+        if (seconds < -kTolerance * step_time_s || seconds > (1 + kTolerance) * step_time_s) return true;
+    }
+    return false;
 }
 
 /// Simulates the jobs and returns one record for each.

@@ -96,10 +96,10 @@ const RateSpread& built_in_spread() {
 
 std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& sensitivity, double step_time_s) {
     std::map<std::string, double> slopes;
-    for (const Sensitivity::Entry& entry : sensitivity.entries) {
-        for (const RateUse& use : rates_of(entry.cell, plan.parallelism, plan.cluster.devices_per_node)) {
+    for (const auto& [cell, seconds] : sensitivity) {
+        for (const RateUse& use : rates_of(cell, plan.parallelism, plan.cluster.devices_per_node)) {
             const std::string& name = plan.rates.of(use.key).name;
-            if (!name.empty()) slopes[name] += use.power * entry.seconds / step_time_s;
+            if (!name.empty()) slopes[name] += use.power * seconds / step_time_s;
         }
     }
     return slopes;
