@@ -1,4 +1,6 @@
 // Schedules in which every rank holds two chunks whose micro-batches go in opposite directions.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -144,21 +146,16 @@ std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t ran
 }
 
 std::string dualpipe_v_problem(const ScheduleShape& shape) {
-    const std::string name = name_of(shape.schedule);
-    if (shape.micro_batches < 2 * shape.ranks) {
-        return name + " needs at least 2*pp = " + std::to_string(2 * shape.ranks) + " micro-batches, got " +
-               std::to_string(shape.micro_batches);
-    }
-    return "";
+    if (shape.micro_batches >= 2 * shape.ranks) return "";
+    return fmt::format("{} needs at least 2*pp = {} micro-batches, got {}", name_of(shape.schedule), 2 * shape.ranks,
+                       shape.micro_batches);
 }
 
 std::string dualpipe_problem(const ScheduleShape& shape) {
-    const std::string name = name_of(shape.schedule);
-    if (shape.ranks % 2 != 0) return name + " needs an even pp, got " + std::to_string(shape.ranks);
-    if (shape.micro_batches % 2 != 0) {
-        return name + " needs an even number of micro-batches, got " + std::to_string(shape.micro_batches);
-    }
-    return dualpipe_v_problem(shape);
+    const bool odd_ranks = shape.ranks % 2 != 0;
+    if (!odd_ranks && shape.micro_batches % 2 == 0) return dualpipe_v_problem(shape);
+    return fmt::format("{} needs an even {}, got {}", name_of(shape.schedule),
+                       odd_ranks ? "pp" : "number of micro-batches", odd_ranks ? shape.ranks : shape.micro_batches);
 }
 
 std::vector<ComputeTask> dualpipe_order(const ScheduleShape& shape, std::int64_t rank) {

@@ -42,16 +42,6 @@ TaskTimeline::TaskTimeline(ScheduleShape shape, const std::vector<std::vector<Co
       chunks_(shape_.chunks),
       spans_(orders.size()) {
     ORRERY_CHECK(static_cast<std::int64_t>(orders.size()) == shape_.ranks, "one order for each rank");
-    index_tasks();
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
-            while (advance(rank)) moved = true;
-        }
-    }
-}
-
-void TaskTimeline::index_tasks() {
     for (const std::vector<ComputeTask>& order : orders_) {
         for (const ComputeTask& task : order) chunks_ = std::max<std::int64_t>(chunks_, task.chunk.value() + 1);
     }
@@ -62,6 +52,12 @@ void TaskTimeline::index_tasks() {
         for (std::size_t t = 0; t < order.size(); ++t) {
             if (order[t].kind == Kind::backward_weight) continue;
             positions_[index_of(rank, order[t])] = t;
+        }
+    }
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (std::int64_t rank = 0; rank < shape_.ranks; ++rank) {
+            while (advance(rank)) moved = true;
         }
     }
 }

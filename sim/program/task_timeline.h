@@ -58,7 +58,6 @@ class TaskTimeline {
     static constexpr std::size_t kNoTask = std::numeric_limits<std::size_t>::max();
 
     [[nodiscard]] static std::size_t at(std::int64_t index) { return static_cast<std::size_t>(index); }
-    void index_tasks();
     [[nodiscard]] bool is_vocabulary(const ComputeTask& task) const { return task.chunk.value() >= shape_.chunks; }
     /// B and I of a micro-batch have the same index; W has none.
     [[nodiscard]] std::size_t index_of(std::int64_t rank, const ComputeTask& task) const;

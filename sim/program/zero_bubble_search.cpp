@@ -113,11 +113,9 @@ class GreedyOrder {
             const Choice choice = choose(r, now);
             if (choice) start(r, *choice, begin_of(*choice, r, now));
             const Rank& rank = ranks_[r];
-            const bool begun = rank.begin != kNever;
-            const ScheduleCost so_far{rank.free_at + rank.work_left,
-                                      begun ? rank.free_at + rank.work_left - rank.begin : 0};
-            cost_.makespan = std::max(cost_.makespan, so_far.makespan);
-            cost_.longest_span = std::max(cost_.longest_span, so_far.longest_span);
+            const std::int64_t earliest_end = rank.free_at + rank.work_left;
+            cost_.makespan = std::max(cost_.makespan, earliest_end);
+            if (rank.begin != kNever) cost_.longest_span = std::max(cost_.longest_span, earliest_end - rank.begin);
             if (bound < cost_) return false;
         }
         for (const Rank& rank : ranks_) {
@@ -183,7 +181,14 @@ class GreedyOrder {
         Choice choice;
         if (rank.started[Kind::backward_input] == 0) {
             if (!room) forward = {};
-            choice = choose_before_first_input(rank, r, now, forward, input);
+            // An F may have to wait for the first I, unless it is the rank's first task.
+            const bool delays = input.at != kNever && now + times_.stages[r][Kind::forward] > input.at + kTickSlack;
+            const bool may_delay = options_.delay_first_input || rank.started[Kind::forward] == 0;
+            if (input.by(now)) {
+                choice = Kind::backward_input;
+            } else if (forward.by(now) && (!delays || may_delay)) {
+                choice = Kind::forward;
+            }
         } else {
             const bool forward_turn = rank.last == Kind::backward_input;
             bool input_first = !forward_turn || options_.turn == GreedyOptions::Turn::prefer_input;
@@ -215,16 +220,6 @@ class GreedyOrder {
             set_wake(r, wake);
         }
         return choice;
-    }
-
-    [[nodiscard]] Choice choose_before_first_input(const Rank& rank, std::size_t r, std::int64_t now,
-                                                   const Arrival& forward, const Arrival& input) const {
-        if (input.by(now)) return Kind::backward_input;
-        if (forward.by(now)) {
-            const bool delays = input.at != kNever && now + times_.stages[r][Kind::forward] > input.at + kTickSlack;
-            if (!delays || options_.delay_first_input || rank.started[Kind::forward] == 0) return Kind::forward;
-        }
-        return {};
     }
 
     [[nodiscard]] static bool has_weight(const Rank& rank) {
