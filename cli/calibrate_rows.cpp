@@ -126,12 +126,12 @@ RateCatalogue catalogue_of(const sim::RateFit& fit, const RateCatalogue& priors,
     RateCatalogue catalogue = priors;
     for (const sim::FittedRate& rate : fit.rates) {
         if (dropped.contains(rate.name)) continue;
-        catalogue.set(rate.name, {.value = rate.value,
-                                  .kind = Provenance::fitted,
-                                  .source = source_text(rate),
-                                  .prior = rate.prior,
-                                  .sd = rate.sd,
-                                  .information = rate.information});
+        catalogue[rate.name] = {.value = rate.value,
+                                .kind = Provenance::fitted,
+                                .source = source_text(rate),
+                                .prior = rate.prior,
+                                .sd = rate.sd,
+                                .information = rate.information};
     }
     return catalogue;
 }
@@ -353,8 +353,7 @@ program::RateSpread spread_of(const std::vector<Row>& rows, const sim::RateFit& 
 
 void write_rates(const std::string& folder, const RateCatalogue& catalogue, const program::RateSpread& spread) {
     RateCatalogue fitted = catalogue;
-    std::erase_if(fitted.entries,
-                  [](const RateCatalogue::Entry& entry) { return entry.rate.kind != Provenance::fitted; });
+    std::erase_if(fitted, [](const auto& entry) { return entry.second.kind != Provenance::fitted; });
     std::filesystem::create_directories(folder);
     write_file_atomically(folder + "/fitted.json", program::to_json_text(fitted));
     write_file_atomically(folder + "/spread.json", program::to_json_text(spread));
@@ -448,10 +447,9 @@ std::string fitted_text(const RateCatalogue& catalogue) {
                           {"sd"},
                           {"information"},
                           {"fitted to", reports::Align::left}});
-    for (const RateCatalogue::Entry& entry : catalogue.entries) {
-        const Rate& rate = entry.rate;
+    for (const auto& [name, rate] : catalogue) {
         if (rate.kind != Provenance::fitted) continue;
-        table.add_row({entry.name, reports::format_fixed(rate.value, 3), reports::format_fixed(rate.prior, 3),
+        table.add_row({name, reports::format_fixed(rate.value, 3), reports::format_fixed(rate.prior, 3),
                        reports::format_fixed(rate.sd, 2), reports::format_fixed(rate.information, 2),
                        runs_text(rate.source)});
     }
@@ -479,9 +477,8 @@ std::string priors_text() {
                           {"sd"},
                           {"kind", reports::Align::left},
                           {"source", reports::Align::left}});
-    for (const RateCatalogue::Entry& entry : program::built_in_priors().entries) {
-        const Rate& rate = entry.rate;
-        table.add_row({entry.name, reports::format_fixed(rate.prior, 3), reports::format_fixed(rate.sd, 2),
+    for (const auto& [name, rate] : program::built_in_priors()) {
+        table.add_row({name, reports::format_fixed(rate.prior, 3), reports::format_fixed(rate.sd, 2),
                        topologies::name_of(rate.kind), rate.source});
     }
     return table.to_text();

@@ -4,7 +4,7 @@
 
 #include "core/units.h"
 #include "reports/table.h"
-#include "sim/program/memory_spread.h"
+#include "sim/program/rate_spread.h"
 
 namespace orrery::reports {
 namespace {

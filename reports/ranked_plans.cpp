@@ -11,7 +11,7 @@
 
 #include "reports/summary.h"
 #include "reports/table.h"
-#include "sim/program/memory_spread.h"
+#include "sim/program/rate_spread.h"
 
 namespace orrery::reports {
 namespace {

@@ -173,9 +173,7 @@ json errors_json(const ErrorSummary& errors) {
 
 json sensitivity_json(const program::Sensitivity& sensitivity) {
     json cells = json::object();
-    for (const program::Sensitivity::Entry& entry : sensitivity.entries) {
-        cells[program::name_of(entry.cell)] = entry.seconds;
-    }
+    for (const auto& [cell, seconds] : sensitivity) cells[program::name_of(cell)] = seconds;
     return cells;
 }
 
@@ -285,7 +283,7 @@ std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
              {"ran_out_of_memory", row.ran_out},
              {"inferred", row.inferred},
              {"skipped", row.skipped.empty() ? json(nullptr) : json(row.skipped)}});
-        if (!row.sensitivity.entries.empty()) list.back()["sensitivity_s"] = sensitivity_json(row.sensitivity);
+        if (!row.sensitivity.empty()) list.back()["sensitivity_s"] = sensitivity_json(row.sensitivity);
     }
     std::vector<SourceSummary> sources = summarise(rows);
     json summary = summary_json(sources.back());

@@ -15,7 +15,7 @@
 #include "reports/model_text.h"
 #include "reports/span_place.h"
 #include "reports/table.h"
-#include "sim/program/memory_spread.h"
+#include "sim/program/rate_spread.h"
 
 namespace orrery::reports {
 namespace {

@@ -75,7 +75,7 @@ void slow_down(OperationLoad& load, double rate, double wait_s) {
     load.duration_ps += load.wait_ps;
 }
 
-/// Adds the share `rate` of the device, which the operation holds beyond its kernel's units (program::hidden_key).
+/// Adds the share `rate` of the device, which the operation holds beyond its kernel's units (program::hidden_cell).
 void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfile& device) {
     if (device.compute_units <= 0) return;
     const std::int64_t units = units_of(rate);
@@ -86,7 +86,7 @@ void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfil
 
 void number_cells(Cells& cells, const program::WorkCell& communication, OperationLoad& load) {
     load.cell = cell_index(cells, communication);
-    if (load.held_by_rate > 0) load.held_cell = cell_index(cells, program::hidden_cell(communication));
+    if (load.held_by_rate > 0) load.held_cell = cell_index(cells, *program::hidden_cell(communication));
     if (load.wait_ps > 0) load.wait_cell = cell_index(cells, program::wait_cell(communication));
 }
 
@@ -112,7 +112,9 @@ PerOperation<OperationLoad> operation_loads(CompiledProgram& compiled, const Pla
             const program::Rates& rates = job.program().plan->rates;
             here[i] = load_of(cost, cores, cluster);
             slow_down(here[i], program::factor_of(cell, rates), program::wait_s(cell, rates));
-            if (const auto key = program::hidden_key(cell)) hold_share(here[i], rates[*key], cluster.device);
+            if (const auto hidden = program::hidden_cell(cell)) {
+                hold_share(here[i], program::factor_of(*hidden, rates), cluster.device);
+            }
             if (with_cells) number_cells(compiled.cells, cell, here[i]);
             if (!cost.algorithm || cost.duration.value() == 0) continue;
             here[i].links = FabricRate{{state_index, *cost.algorithm, operations[i].kind},
@@ -244,11 +246,8 @@ program::Sensitivity sensitivity_of(const Simulation& simulation, const Cells& c
     const IndexedVector<CellIndex, double> derivatives = simulation.step_derivatives();
     program::Sensitivity result;
     for (const CellIndex cell : cells.indices()) {
-        if (derivatives[cell] == 0) continue;
-        result.entries.push_back({cells[cell], derivatives[cell] / kPicosecondsPerSecond});
+        if (derivatives[cell] != 0) result[cells[cell]] = derivatives[cell] / kPicosecondsPerSecond;
     }
-    std::sort(result.entries.begin(), result.entries.end(),
-              [](const auto& a, const auto& b) { return a.cell < b.cell; });
     return result;
 }
 
@@ -256,10 +255,10 @@ program::Sensitivity sensitivity_of(const Simulation& simulation, const Cells& c
 /// more than the whole step, except for small effects of sharing.
 bool grew_without_bounds(const program::Sensitivity& sensitivity, double step_time_s) {
     constexpr double kTolerance = 0.05;
-    using Entry = program::Sensitivity::Entry;
-    return std::any_of(sensitivity.entries.begin(), sensitivity.entries.end(), [&](const Entry& entry) {
-        return entry.seconds < -kTolerance * step_time_s || entry.seconds > (1 + kTolerance) * step_time_s;
-    });
+    for (const auto& [cell, seconds] : sensitivity) {
+        if (seconds < -kTolerance * step_time_s || seconds > (1 + kTolerance) * step_time_s) return true;
+    }
+    return false;
 }
 
 /// Simulates the jobs and returns one record for each.

@@ -25,7 +25,7 @@ struct OperationLoad {
     /// Units of each member's compute units that are held from start to end; not part of `units`.
     std::int64_t held_compute_units = 0;
     std::optional<FabricRate> links;
-    double held_by_rate = 0;   // share of held_compute_units that is due to the rate program::hidden_key
+    double held_by_rate = 0;   // share of held_compute_units that is due to the rate program::hidden_cell
     CellIndex held_cell = -1;  // cell of that share; -1: none
     CellIndex cell = -1;       // cell of the duration without wait_ps; -1: no derivatives are computed
     std::int64_t wait_ps = 0;  // part of the duration: the wait for late members (program::wait_s)

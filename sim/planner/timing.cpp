@@ -44,7 +44,7 @@ void fill_times(const Plan& plan, double step_time_s, double recomputed_flops, P
 /// Sets the interval of a record or a result. Without rates (where the host computes) the uncertainty is unknown.
 template <typename Timed>
 void set_interval(const Plan& plan, const program::Sensitivity& sensitivity, double step_time_s, Timed& timed) {
-    if (sensitivity.entries.empty() || plan.rates == program::Rates()) return;
+    if (sensitivity.empty() || plan.rates == program::Rates()) return;
     const double sd = program::step_time_sd(plan, sensitivity, step_time_s);
     const program::StepInterval interval = program::interval90(timed.step_time_s, sd);
     timed.step_time_low_s = interval.low_s;
@@ -97,12 +97,10 @@ std::int64_t instructions_of(const program::Program& program) {
 
 program::Sensitivity extrapolated(const program::Sensitivity& few, const program::Sensitivity& more, const Line& line) {
     std::map<program::WorkCell, std::pair<double, double>> cells;
-    for (const auto& entry : few.entries) cells[entry.cell].first = entry.seconds;
-    for (const auto& entry : more.entries) cells[entry.cell].second = entry.seconds;
+    for (const auto& [cell, seconds] : few) cells[cell].first = seconds;
+    for (const auto& [cell, seconds] : more) cells[cell].second = seconds;
     program::Sensitivity sensitivity;
-    for (const auto& [cell, seconds] : cells) {
-        sensitivity.entries.push_back({cell, line.at_whole(seconds.first, seconds.second)});
-    }
+    for (const auto& [cell, seconds] : cells) sensitivity[cell] = line.at_whole(seconds.first, seconds.second);
     return sensitivity;
 }
 

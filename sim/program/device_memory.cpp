@@ -25,14 +25,6 @@ constexpr std::int64_t kChannels = 16;
 /// connection have buffers.
 constexpr std::int64_t kCollectiveConnections = 3;
 
-std::int64_t communicator_bytes_on(const Program& program, GroupAxis axis, std::int64_t rank) {
-    const std::vector<std::int64_t> members = program.group_of(axis, rank);
-    std::set<std::int64_t> nodes;
-    for (const std::int64_t member : members) nodes.insert(member / program.plan->cluster.devices_per_node);
-    return communicator_bytes({.ranks = std::ssize(members), .nodes = std::ssize(nodes), .is_pair = is_pair(axis)},
-                              program.plan->cluster.device);
-}
-
 /// The buffers of the class's communicators, one for each axis on which it communicates.
 std::int64_t communicator_bytes(const Program& program, const RankClass& rank_class) {
     std::set<GroupAxis> axes;
@@ -45,8 +37,15 @@ std::int64_t communicator_bytes(const Program& program, const RankClass& rank_cl
     }
     const std::int64_t rank = program.mesh->rank_at(
         {.pp = program.classes.size() > 1 && program.plan->parallelism.pp > 1 ? rank_class.pp_index : 0});
+    const topologies::ClusterSpec& cluster = program.plan->cluster;
     std::int64_t bytes = 0;
-    for (const GroupAxis axis : axes) bytes += communicator_bytes_on(program, axis, rank);
+    for (const GroupAxis axis : axes) {
+        const std::vector<std::int64_t> members = program.group_of(axis, rank);
+        std::set<std::int64_t> nodes;
+        for (const std::int64_t member : members) nodes.insert(member / cluster.devices_per_node);
+        const CommunicatorShape shape{std::ssize(members), std::ssize(nodes), is_pair(axis)};
+        bytes += communicator_bytes(shape, cluster.device);
+    }
     return bytes;
 }
 

@@ -7,7 +7,6 @@
 
 #include "core/json_fields.h"
 #include "sim/program/plan.h"
-#include "sim/program/plan_limits.h"
 #include "sim/program/plan_names.h"
 
 namespace orrery::models {
@@ -27,6 +26,12 @@ namespace orrery::program {
 
 using MeshOrder = std::array<MeshAxis, kMeshAxes>;
 
+// Limits on the numbers in a plan: far above any real training, and low enough that no product of sizes overflows.
+inline constexpr IntegerRange kDegreeLimits{1, 1 << 20};
+inline constexpr IntegerRange kSequenceLimits{1, 1 << 24};
+inline constexpr IntegerRange kBatchLimits{1, 1 << 20};  // sequences in a step or a micro-batch
+inline constexpr IntegerRange kStageLayerLimits{0, 1 << 14};
+inline constexpr std::int64_t kLargestMicroBatchTokens = 1 << 27;
 // These fit into products of two; check_plan has narrower limits that depend on other fields.
 inline constexpr IntegerRange kNumber{0, 1 << 20};
 inline constexpr IntegerRange kNumberOrAll{-1, 1 << 20};
@@ -45,6 +50,17 @@ void visit_fields(Object& t, auto&& visit) {
     visit("input_ms", t.input_ms, kNotNegative);
     visit("weight_ms", t.weight_ms, kNotNegative);
     visit("transfer_ms", t.transfer_ms, kNotNegative);
+}
+
+/// The degrees, in the order of a plan file.
+template <Either<Parallelism> Object>
+void visit_degrees(Object& p, auto&& visit) {
+    visit("dp", p.dp, kDegreeLimits);
+    visit("tp", p.tp, kDegreeLimits);
+    visit("pp", p.pp, kDegreeLimits);
+    visit("cp", p.cp, kDegreeLimits);
+    visit("ep", p.ep, kDegreeLimits);
+    visit("etp", p.etp, kDegreeLimits);
 }
 
 template <Either<Parallelism> Object>

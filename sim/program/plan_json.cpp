@@ -8,6 +8,7 @@
 #include "core/json_reader.h"
 #include "sim/program/plan.h"
 #include "sim/program/plan_fields.h"
+#include "sim/program/rate_fields.h"
 
 namespace orrery::program {
 namespace {
@@ -155,8 +156,11 @@ Plan plan_from_json_text(const std::string& text, const std::string& file) {
     plan.cluster = cluster.empty()
                        ? topologies::cluster_from_json_text(Json::parse(text).at("cluster").dump(), file + ": /cluster")
                        : topologies::load_cluster(from_folder_of(file, cluster), plan.parallelism.world_size());
-    plan.rates = reader.has("rates") ? rates_from_json(reader.object("rates"))
-                                     : resolve_rates(plan.implementation, plan.cluster);
+    if (reader.has("rates")) {
+        orrery::read_field(reader, "rates", plan.rates);
+    } else {
+        plan.rates = resolve_rates(plan.implementation, plan.cluster);
+    }
     reader.finish();
     check_plan(plan, file);
     return plan;
@@ -173,7 +177,7 @@ std::string to_json_text(const Plan& plan) {
     json["model"] = Json::parse(models::to_json_text(plan.model));
     json["cluster"] = Json::parse(topologies::to_json_text(plan.cluster));
     json["implementation"] = Json::parse(models::to_json_text(plan.implementation));
-    json["rates"] = Json::parse(to_json_text(plan.rates));
+    json["rates"] = Json::parse(orrery::field_json(plan.rates).text());
     json["parallelism"] = Json::parse(orrery::field_json(plan.parallelism).text());
     json["training"] = Json::parse(orrery::field_json(plan.training).text());
     json["origins"] = plan.origins.empty() ? Json::object() : Json(plan.origins);

@@ -5,9 +5,7 @@
 
 #include "core/error.h"
 #include "models/implementation_fields.h"
-#include "sim/program/plan.h"
-#include "sim/program/plan_limits.h"
-#include "sim/program/plan_names.h"
+#include "sim/program/plan_fields.h"
 
 namespace orrery::program {
 namespace {

@@ -14,21 +14,18 @@ using topologies::Provenance;
 /// The number of groups in a source such as "orrery calibrate --rows: 76 runs of 70 groups move it, of A paper".
 std::optional<std::size_t> groups_in(const std::string& source) {
     constexpr std::string_view kBefore = " runs of ", kAfter = " groups move it, of ";
-    const std::size_t before = source.find(kBefore), after = source.find(kAfter);
-    if (before == std::string::npos || after == std::string::npos || after + kAfter.size() == source.size()) return {};
-    const char* const begin = source.data() + before + kBefore.size();
-    const char* const end = source.data() + after;
+    const std::size_t before = source.find(kBefore), after = source.find(kAfter), begin = before + kBefore.size();
+    if (before == std::string::npos || after == std::string::npos || begin >= after) return {};
+    if (after + kAfter.size() == source.size()) return {};
     std::size_t groups = 0;
-    if (begin >= end) return {};
-    const auto [stop, error] = std::from_chars(begin, end, groups);
-    if (stop != end || error != std::errc{}) return {};
-    return groups;
+    const char* const end = source.data() + after;
+    const auto [stop, error] = std::from_chars(source.data() + begin, end, groups);
+    return stop == end && error == std::errc{} ? std::optional(groups) : std::nullopt;
 }
 
-void check_rate(const RateCatalogue::Entry& entry, std::vector<std::string>& faults) {
-    const Rate& rate = entry.rate;
-    const auto fault = [&](const std::string& what) { faults.push_back(entry.name + ": " + what); };
-    const double widest = std::max(kWidestPrior, row_of_name(entry.name).sd);
+void check_rate(const std::string& name, const Rate& rate, std::vector<std::string>& faults) {
+    const auto fault = [&](const std::string& what) { faults.push_back(name + ": " + what); };
+    const double widest = std::max(kWidestPrior, row_of_name(name).sd);
     if (rate.prior <= 0 || rate.sd <= 0) {
         fault("has no prior");
     } else if (rate.sd > widest) {
@@ -48,9 +45,8 @@ void check_rate(const RateCatalogue::Entry& entry, std::vector<std::string>& fau
 }  // namespace
 
 std::size_t fitted_rates(const RateCatalogue& catalogue) {
-    return static_cast<std::size_t>(
-        std::count_if(catalogue.entries.begin(), catalogue.entries.end(),
-                      [](const RateCatalogue::Entry& entry) { return entry.rate.kind == Provenance::fitted; }));
+    return static_cast<std::size_t>(std::count_if(
+        catalogue.begin(), catalogue.end(), [](const auto& entry) { return entry.second.kind == Provenance::fitted; }));
 }
 
 std::vector<std::string> rate_faults(const RateCatalogue& catalogue) {
@@ -58,8 +54,8 @@ std::vector<std::string> rate_faults(const RateCatalogue& catalogue) {
     if (const std::size_t count = fitted_rates(catalogue); count > kMostFittedRates) {
         faults.push_back(fmt::format("{} fitted rates; allowed: at most {}", count, kMostFittedRates));
     }
-    for (const RateCatalogue::Entry& entry : catalogue.entries) {
-        if (entry.rate.kind == Provenance::fitted) check_rate(entry, faults);
+    for (const auto& [name, rate] : catalogue) {
+        if (rate.kind == Provenance::fitted) check_rate(name, rate, faults);
     }
     return faults;
 }

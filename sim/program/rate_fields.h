@@ -27,7 +27,7 @@ void visit_fields(Object& r, auto&& visit) {
     visit_fields(r.rate, visit);
 }
 
-/// Keys that are missing stay neutral.
+/// The rates in a plan: a rate and its full name for each key. Keys that are missing stay neutral.
 template <Either<Rates> Object>
 void visit_fields(Object& rates, auto&& visit) {
     for (const RateRow& row : rate_rows()) {

@@ -96,10 +96,10 @@ const RateSpread& built_in_spread() {
 
 std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& sensitivity, double step_time_s) {
     std::map<std::string, double> slopes;
-    for (const Sensitivity::Entry& entry : sensitivity.entries) {
-        for (const RateUse& use : rates_of(entry.cell, plan.parallelism, plan.cluster.devices_per_node)) {
+    for (const auto& [cell, seconds] : sensitivity) {
+        for (const RateUse& use : rates_of(cell, plan.parallelism, plan.cluster.devices_per_node)) {
             const std::string& name = plan.rates.of(use.key).name;
-            if (!name.empty()) slopes[name] += use.power * entry.seconds / step_time_s;
+            if (!name.empty()) slopes[name] += use.power * seconds / step_time_s;
         }
     }
     return slopes;
@@ -122,6 +122,20 @@ double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double ste
 StepInterval interval90(double step_time_s, double sd) {
     const double factor = std::exp(kStudentQuantile90 * sd);
     return {step_time_s / factor, step_time_s * factor};
+}
+
+double student4_below(double t) {
+    const double part = 1 + t * t / 4;
+    return 0.5 + 0.375 * t / std::sqrt(part) * (1 - t * t / part / 12);
+}
+
+MemoryOutlook memory_outlook(double in_use_gib, const Plan& plan, const RateSpread& spread) {
+    const topologies::DeviceProfile& device = plan.cluster.device;
+    const double capacity_gib = device.memory_capacity_gib.value;
+    const double sd = device.host_runs_compute ? 0 : spread.memory_sd_of(plan.implementation.name);
+    if (sd == 0 || in_use_gib <= 0) return {in_use_gib, in_use_gib, in_use_gib <= capacity_gib ? 1.0 : 0.0};
+    const double factor = std::exp(kStudentQuantile90 * sd);
+    return {in_use_gib / factor, in_use_gib * factor, student4_below(std::log(capacity_gib / in_use_gib) / sd)};
 }
 
 }  // namespace orrery::program

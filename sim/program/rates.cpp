@@ -14,8 +14,6 @@ std::span<const EmbeddedFile> rate_prior_files();
 namespace orrery::program {
 namespace {
 
-using topologies::Provenance;
-
 constexpr const char* kSchema = "orrery.rates/1";
 constexpr RateOwner kStack = RateOwner::implementation;
 
@@ -107,19 +105,16 @@ std::vector<std::string> owners_of(const RateRow& row, const models::Implementat
 }
 
 Rate prior_of(const RateRow& row) {
-    return {.value = row.prior,
-            .kind = Provenance::fallback,
-            .source = "what is assumed before any run is looked at",
-            .prior = row.prior,
-            .sd = row.sd};
+    return {
+        .value = row.prior, .source = "what is assumed before any run is looked at", .prior = row.prior, .sd = row.sd};
 }
 
 /// The catalogue with the rates of the files, which replace those of the same name.
 RateCatalogue with_files(RateCatalogue catalogue, std::span<const EmbeddedFile> files) {
     for (const EmbeddedFile& file : files) {
-        for (const RateCatalogue::Entry& entry :
-             rates_from_json_text(std::string(file.content), "rates " + std::string(file.name)).entries) {
-            catalogue.set(entry.name, entry.rate);
+        for (const auto& [name, rate] :
+             rates_from_json_text(std::string(file.content), "rates " + std::string(file.name))) {
+            catalogue[name] = rate;
         }
     }
     return catalogue;
@@ -141,20 +136,6 @@ const RateRow& row_of_name(const std::string& name) {
     return *row;
 }
 
-const Rate* RateCatalogue::find(std::string_view name) const {
-    const auto place = std::ranges::lower_bound(entries, name, {}, &Entry::name);
-    return place != entries.end() && place->name == name ? &place->rate : nullptr;
-}
-
-void RateCatalogue::set(const std::string& name, const Rate& rate) {
-    const auto place = std::ranges::lower_bound(entries, name, {}, &Entry::name);
-    if (place == entries.end() || place->name != name) {
-        entries.insert(place, {name, rate});
-    } else {
-        place->rate = rate;
-    }
-}
-
 RateCatalogue rates_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kSchema);
@@ -162,31 +143,18 @@ RateCatalogue rates_from_json_text(const std::string& text, const std::string& f
     const JsonReader rates = reader.object("rates");
     for (const std::string& name : rates.keys()) {
         if (find_row(name) == nullptr) rates.fail(name, "a name that ends in the key of a rate");
-        Rate rate;
-        read_field(rates, name, rate);
-        catalogue.set(name, rate);
+        read_field(rates, name, catalogue[name]);
     }
     rates.finish();
     reader.finish();
     return catalogue;
 }
 
-Rates rates_from_json(const JsonReader& reader) {
-    Rates rates;
-    read_fields(reader, rates);
-    reader.finish();
-    return rates;
-}
-
-std::string to_json_text(const Rates& rates) {
-    return field_json(rates).text();
-}
-
 std::string to_json_text(const RateCatalogue& catalogue) {
     std::string text = "{\n  \"schema\": \"" + std::string(kSchema) + "\",\n  \"rates\": {";
     const char* separator = "\n";
-    for (const RateCatalogue::Entry& entry : catalogue.entries) {
-        text += separator + ("    " + JsonValue(entry.name).text()) + ": " + field_json(entry.rate).text();
+    for (const auto& [name, rate] : catalogue) {
+        text += separator + ("    " + JsonValue(name).text()) + ": " + field_json(rate).text();
         separator = ",\n";
     }
     return text + "\n  }\n}\n";
@@ -218,11 +186,11 @@ Rates resolve_rates(const models::Implementation& implementation, const topologi
         std::vector<std::string> names = owners_of(row, implementation, cluster);
         for (std::string& name : names) name.append("/").append(row.name);
         const auto found =
-            std::ranges::find_if(names, [&](const std::string& name) { return catalogue.find(name) != nullptr; });
+            std::ranges::find_if(names, [&](const std::string& name) { return catalogue.contains(name); });
         // A device without a rate of its own shares that of its architecture.
         const std::string& own = row.owner == RateOwner::device ? names.back() : names.front();
         rates.set(row.key, found == names.end() ? Rates::Resolved{own, prior_of(row)}
-                                                : Rates::Resolved{*found, *catalogue.find(*found)});
+                                                : Rates::Resolved{*found, catalogue.at(*found)});
     }
     return rates;
 }

@@ -4,17 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/index.h"
 #include "models/implementation.h"
 #include "topologies/cluster_spec.h"
-
-namespace orrery {
-class JsonReader;
-}
 
 namespace orrery::program {
 
@@ -87,18 +83,9 @@ struct Rate {
     bool operator==(const Rate&) const = default;
 };
 
-/// Rates by full name, ascending (`orrery.rates/1`).
-struct RateCatalogue {
-    struct Entry {
-        std::string name;  // "implementation/nemo/head", "device/sm_90/products", "general/odd_heads"
-        Rate rate;
-        bool operator==(const Entry&) const = default;
-    };
-    std::vector<Entry> entries;
-    /// nullptr if there is none.
-    [[nodiscard]] const Rate* find(std::string_view name) const;
-    void set(const std::string& name, const Rate& rate);
-};
+/// Rates by full name, such as "implementation/nemo/head", "device/sm_90/products" or "general/odd_heads"
+/// (`orrery.rates/1`).
+using RateCatalogue = std::map<std::string, Rate>;
 /// The catalogue that is compiled in: built_in_priors() and the fitted rates.
 [[nodiscard]] const RateCatalogue& built_in_rates();
 /// Rates with priors of their own, for example from isolated kernel timings. The value of each is its prior.
@@ -124,10 +111,6 @@ class Rates {
   private:
     PerRate<Resolved> values_;
 };
-
-/// The rates in a plan: an object with a rate and its full name for each key. Missing keys are neutral.
-[[nodiscard]] Rates rates_from_json(const JsonReader& reader);
-[[nodiscard]] std::string to_json_text(const Rates& rates);
 
 /// The rates of a stack on a cluster. For each key, the first of these names that the catalogue has:
 ///   implementation/NAME and, if the key is inherited, the stacks that NAME is based on

@@ -10,7 +10,7 @@
 
 #include "core/json_fields.h"
 #include "core/units.h"
-#include "sim/program/memory_spread.h"
+#include "sim/program/rate_spread.h"
 #include "sim/program/run_record.h"
 
 namespace orrery {

@@ -1,5 +1,7 @@
 #include "sim/program/schedule.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <limits>
 
@@ -10,27 +12,26 @@ namespace orrery::program {
 namespace {
 
 std::string chunks_problem(const ScheduleShape& shape) {
-    const std::string name = name_of(shape.schedule), got = ", got " + std::to_string(shape.chunks);
     const std::int64_t chunks = row_of(shape.schedule).chunks;
-    if (chunks == ScheduleRow::kAnyChunks) {
-        return shape.chunks >= 2 ? "" : name + " needs at least 2 chunks a rank" + got;
-    }
-    if (shape.chunks == chunks) return "";
-    return chunks == 1 ? name + " has 1 chunk a rank" + got
-                       : name + " needs " + std::to_string(chunks) + " chunks a rank" + got;
+    const bool is_any = chunks == ScheduleRow::kAnyChunks;
+    if (is_any ? shape.chunks >= 2 : shape.chunks == chunks) return "";
+    const std::string rule = is_any        ? "needs at least 2 chunks"
+                             : chunks == 1 ? "has 1 chunk"
+                                           : fmt::format("needs {} chunks", chunks);
+    return fmt::format("{} {} a rank, got {}", name_of(shape.schedule), rule, shape.chunks);
 }
 
 std::string times_problem(const ScheduleShape& shape) {
     const std::string name = name_of(shape.schedule);
     if (!shape.times.empty() && static_cast<std::int64_t>(shape.times.size()) != shape.ranks) {
-        return name + " needs the times of every rank or of none, got " + std::to_string(shape.times.size()) + " of " +
-               std::to_string(shape.ranks);
+        return fmt::format("{} needs the times of every rank or of none, got {} of {}", name, shape.times.size(),
+                           shape.ranks);
     }
     const auto is_duration = [](double value) { return std::isfinite(value) && value >= 0; };
     for (std::int64_t rank = 0; rank < (shape.times.empty() ? 1 : shape.ranks); ++rank) {
         const auto [forward, input, weight] = stage_times(shape, rank);
         if (!is_duration(forward) || !is_duration(input) || !is_duration(weight) || forward == 0 || input == 0) {
-            return name + " needs finite times, of F and I above 0; those of rank " + std::to_string(rank) + " are not";
+            return fmt::format("{} needs finite times, of F and I above 0; those of rank {} are not", name, rank);
         }
     }
     if (!is_duration(shape.transfer_time)) return name + " needs a finite transfer time of at least 0";

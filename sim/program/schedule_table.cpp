@@ -1,5 +1,7 @@
 #include "sim/program/schedule_table.h"
 
+#include <algorithm>
+
 #include "sim/program/plan_names.h"
 #include "sim/program/schedule.h"
 
@@ -92,17 +94,7 @@ constexpr EnumArray<Schedule, ScheduleRow, kScheduleCount> kScheduleRows{{{
      .settled_depths = 2},
 }}};
 
-namespace {
-
-constexpr bool rows_stand_in_order() {
-    for (const Schedule schedule : enum_values<Schedule, kScheduleCount>()) {
-        if (kScheduleRows[schedule].schedule != schedule) return false;
-    }
-    return true;
-}
-static_assert(rows_stand_in_order());
-
-}  // namespace
+static_assert(std::ranges::equal(kScheduleRows, enum_values<Schedule, kScheduleCount>(), {}, &ScheduleRow::schedule));
 
 std::string name_of(Schedule schedule) {
     return std::string(row_of(schedule).name);

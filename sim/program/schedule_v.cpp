@@ -1,4 +1,6 @@
 // Schedules in which every rank holds two chunks whose micro-batches go in opposite directions.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -23,11 +25,18 @@ class TwoChunks {
         list_.input(micro_batch, ChunkIndex::of(chunk));
         pending_.push_back({chunk, micro_batch});
     }
-    /// Adds the W of the oldest I that has none yet.
-    void oldest_weight() {
-        ORRERY_CHECK(!pending_.empty(), "the schedule has a W before its I");
-        list_.weight(pending_.front().micro_batch, ChunkIndex::of(pending_.front().chunk));
-        pending_.pop_front();
+    /// Adds the W of the chunk's oldest I that has none yet.
+    void weight(std::size_t chunk) {
+        const auto oldest = std::ranges::find(pending_, chunk, &Pending::chunk);
+        ORRERY_CHECK(oldest != pending_.end(), "the schedule has a W before its I");
+        list_.weight(oldest->micro_batch, ChunkIndex::of(chunk));
+        pending_.erase(oldest);
+    }
+    /// The same for the oldest I of both chunks.
+    void oldest_weight() { weight(pending_.empty() ? 0 : pending_.front().chunk); }
+    void input_and_weight(std::size_t chunk) {
+        input(chunk);
+        weight(chunk);
     }
     void forward_and_backward(std::size_t forward_chunk, std::size_t backward_chunk, bool overlapped = true) {
         forward(forward_chunk);
@@ -71,8 +80,7 @@ std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::i
         chunks.forward(far);
     });
     repeat(depth - position - 1, [&](std::int64_t) {
-        chunks.input(far);
-        chunks.oldest_weight();
+        chunks.input_and_weight(far);
         chunks.forward(far);
     });
     repeat(count - 2 * depth + position + 1, [&](std::int64_t i) {
@@ -107,66 +115,47 @@ std::vector<ComputeTask> eight_phases(TwoChunks chunks, std::size_t near, std::i
 std::vector<ComputeTask> zb_v_order(const ScheduleShape& shape, std::int64_t rank) {
     const std::int64_t p = shape.ranks, m = shape.micro_batches;
     // The order is built for at least 2p-1 micro-batches, the depth of the warm-up. Tasks of micro-batches beyond m are
-    // skipped.
-    const std::int64_t n = std::max(2 * p - 1, m);
-    TaskList list(6 * m);
-    std::array<std::int64_t, 2> forwards{}, inputs{}, weights{};
-    const auto forward = [&](std::size_t c) {
-        if (const std::int64_t i = forwards[c]++; i < m) list.forward(i, ChunkIndex::of(c));
-    };
-    const auto input = [&](std::size_t c) {
-        if (const std::int64_t i = inputs[c]++; i < m) list.input(i, ChunkIndex::of(c));
-    };
-    const auto weight = [&](std::size_t c) {
-        if (const std::int64_t i = weights[c]++; i < m) list.weight(i, ChunkIndex::of(c));
-    };
-    for (std::int64_t i = 0; i < 2 * (p - rank) - 1; ++i) forward(0);
+    // left out at the end.
+    const std::int64_t n = std::max(2 * p - 1, m), warm_up = 2 * p - 1 - rank;  // of chunk 0
+    TwoChunks chunks(n, {0, 0});
+    for (std::int64_t i = 0; i < warm_up - rank; ++i) chunks.forward(0);
     for (std::int64_t i = 0; i < rank; ++i) {
-        forward(1);
-        forward(0);
+        chunks.forward(1);
+        chunks.forward(0);
     }
-    for (std::int64_t i = 0; i < p - rank; ++i) {
-        forward(1);
-        input(1);
-        weight(1);
+    for (std::int64_t i = rank; i < p; ++i) {
+        chunks.forward(1);
+        chunks.input_and_weight(1);
     }
-    while (forwards[0] < n || forwards[1] < n) {
-        if (forwards[0] < n) forward(0);
-        input(0);
-        weight(0);
-        forward(1);
-        input(1);
-        weight(1);
+    for (std::int64_t i = p; i < n; ++i) {
+        if (warm_up + i - p < n) chunks.forward(0);
+        chunks.input_and_weight(0);
+        chunks.forward(1);
+        chunks.input_and_weight(1);
     }
     for (std::int64_t i = 0; i < rank; ++i) {
-        input(0);
-        input(1);
+        chunks.input(0);
+        chunks.input(1);
     }
-    for (std::int64_t i = 0; i < p - rank; ++i) {
-        input(0);
-        weight(0);
-    }
-    while (weights[1] < inputs[1]) weight(1);
-    while (weights[0] < inputs[0]) weight(0);
-    return list.take();
+    for (std::int64_t i = rank; i < p; ++i) chunks.input_and_weight(0);
+    for (std::int64_t i = 0; i < rank; ++i) chunks.weight(1);
+    for (std::int64_t i = 0; i < rank; ++i) chunks.weight(0);
+    std::vector<ComputeTask> order = chunks.take();
+    std::erase_if(order, [&](const ComputeTask& task) { return task.micro_batch >= m; });
+    return order;
 }
 
 std::string dualpipe_v_problem(const ScheduleShape& shape) {
-    const std::string name = name_of(shape.schedule);
-    if (shape.micro_batches < 2 * shape.ranks) {
-        return name + " needs at least 2*pp = " + std::to_string(2 * shape.ranks) + " micro-batches, got " +
-               std::to_string(shape.micro_batches);
-    }
-    return "";
+    if (shape.micro_batches >= 2 * shape.ranks) return "";
+    return fmt::format("{} needs at least 2*pp = {} micro-batches, got {}", name_of(shape.schedule), 2 * shape.ranks,
+                       shape.micro_batches);
 }
 
 std::string dualpipe_problem(const ScheduleShape& shape) {
-    const std::string name = name_of(shape.schedule);
-    if (shape.ranks % 2 != 0) return name + " needs an even pp, got " + std::to_string(shape.ranks);
-    if (shape.micro_batches % 2 != 0) {
-        return name + " needs an even number of micro-batches, got " + std::to_string(shape.micro_batches);
-    }
-    return dualpipe_v_problem(shape);
+    const bool odd_ranks = shape.ranks % 2 != 0;
+    if (!odd_ranks && shape.micro_batches % 2 == 0) return dualpipe_v_problem(shape);
+    return fmt::format("{} needs an even {}, got {}", name_of(shape.schedule),
+                       odd_ranks ? "pp" : "number of micro-batches", odd_ranks ? shape.ranks : shape.micro_batches);
 }
 
 std::vector<ComputeTask> dualpipe_order(const ScheduleShape& shape, std::int64_t rank) {

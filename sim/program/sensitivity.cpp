@@ -8,6 +8,8 @@ namespace {
 using models::Operator;
 using models::WorkClass;
 
+constexpr auto kPassNames = name_table<WorkPass::step>({"forward", "backward", "recomputation", "step"});
+
 /// The kernels of attention GEMMs load heads in vectors of 16 bytes.
 constexpr std::int64_t kHeadMultiple = 8;
 /// Up to this head dimension, fused attention keeps tiles of twice as many rows in registers.
@@ -26,11 +28,6 @@ bool is_product_class(WorkClass work) {
 
 }  // namespace
 
-std::string_view name_of(WorkPass pass) {
-    static constexpr auto kNames = name_table<WorkPass::step>({"forward", "backward", "recomputation", "step"});
-    return kNames[pass];
-}
-
 std::string name_of(const WorkCell& cell) {
     std::string name(name_of(cell.work));
     const bool is_host = cell.work >= WorkClass::launch && cell.work <= WorkClass::host_step;
@@ -41,7 +38,7 @@ std::string name_of(const WorkCell& cell) {
     if (cell.work == WorkClass::communication) {
         return std::string(name_of(cell.kind)).append(" ").append(name_of(cell.axis)) + where;
     }
-    name.append(" ").append(name_of(cell.pass));
+    name.append(" ").append(kPassNames[cell.pass]);
     if (cell.at_end) name += " at an end";
     if (cell.odd_heads) name += " odd heads";
     if (cell.narrow_heads) name += " narrow heads";

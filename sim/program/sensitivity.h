@@ -5,10 +5,10 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "core/dtype.h"
 #include "models/operator_table.h"
@@ -18,7 +18,6 @@
 namespace orrery::program {
 
 enum class WorkPass : std::uint8_t { forward, backward, recomputation, step };
-[[nodiscard]] std::string_view name_of(WorkPass pass);
 
 struct WorkCell {
     models::WorkClass work{};
@@ -39,14 +38,7 @@ struct WorkCell {
 [[nodiscard]] WorkCell cell_of(const models::Operator& op, Phase phase);
 [[nodiscard]] WorkCell cell_of(CommKind kind, GroupAxis axis, bool between_nodes);
 
-/// The derivatives of a step time.
-struct Sensitivity {
-    struct Entry {
-        WorkCell cell;
-        double seconds = 0;  // d(step time) / d log(time of the cell's work)
-        bool operator==(const Entry&) const = default;
-    };
-    std::vector<Entry> entries;  // ascending by cell; each cell at most once
-};
+/// The derivatives of a step time, in seconds: d(step time) / d log(time of the cell's work).
+using Sensitivity = std::map<WorkCell, double>;
 
 }  // namespace orrery::program

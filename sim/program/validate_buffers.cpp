@@ -119,9 +119,8 @@ class BufferCheck : ClassRule {
             case ActionKind::forward:
                 return is_stage ? forward(action, own) : vocabulary_forward(action, own);
             case ActionKind::backward:
-                return is_stage ? backward(action, own) : vocabulary_backward(action, own);
             case ActionKind::backward_input:
-                return backward_input(action, own);
+                return is_stage ? backward(action, own) : vocabulary_backward(action, own);
             case ActionKind::backward_weight:  // what it binds, it is the last to need
                 return {.frame = Move{own, kNobody},
                         .input = move_if(action.input_boundary >= 0, own, kNobody),
@@ -165,28 +164,22 @@ class BufferCheck : ClassRule {
         return p_.spreads_vocabulary() ? Holder{kInputChunk, action.micro_batch} : kNobody;
     }
 
+    /// B, or I, which keeps what the later W binds.
     [[nodiscard]] Moves backward(const Action& action, Holder own) const {
+        const bool is_input = action.kind == ActionKind::backward_input;
+        const auto weight = weights_.find({action.chunk, action.micro_batch});
+        const Action later = is_input && weight != weights_.end() ? *weight->second : Action{};
         const bool has_input = is_joined(neighbour(action, -1)), has_output = is_joined(neighbour(action, 1));
         const Holder receiver = gradient_receiver(action, own);
-        Moves moves{.frame = Move{own, kNobody}, .input = move_if(has_input, own, kNobody)};
+        Moves moves{.frame = Move{own, is_input ? own : kNobody},
+                    .input = move_if(has_input, own, later.input_boundary >= 0 ? own : kNobody)};
         if (row_of(shape_.schedule).splits_backward()) {  // W still reads the gradient of the output
             moves.gradient_out = move_if(has_input, kNobody, receiver);
-            moves.gradient = move_if(has_output, own, kNobody);
+            moves.gradient = move_if(has_output, own, later.backward_boundary >= 0 ? own : kNobody);
         } else {  // it is updated in place; the pass of the head creates it
             moves.gradient = Move{has_output ? own : kNobody, receiver};
         }
         return moves;
-    }
-
-    /// Keeps what the later backward_weight binds.
-    [[nodiscard]] Moves backward_input(const Action& action, Holder own) const {
-        const auto weight = weights_.find({action.chunk, action.micro_batch});
-        const Action later = weight == weights_.end() ? Action{} : *weight->second;
-        const bool has_input = is_joined(neighbour(action, -1)), has_output = is_joined(neighbour(action, 1));
-        return {.frame = Move{own, own},
-                .input = move_if(has_input, own, later.input_boundary >= 0 ? own : kNobody),
-                .gradient_out = move_if(has_input, kNobody, gradient_receiver(action, own)),
-                .gradient = move_if(has_output, own, later.backward_boundary >= 0 ? own : kNobody)};
     }
 
     /// Whether the part of the vocabulary exchanges hidden states with a stage on this rank: the output with the last

@@ -2,6 +2,8 @@
 // Rule "collective order": the members of a group issue the same collectives in the same order.
 #include <algorithm>
 #include <array>
+#include <map>
+#include <utility>
 
 #include "sim/program/validate_rules.h"
 
@@ -91,34 +93,17 @@ void check_pipeline_streams(const Program& program, const Trace& trace) {
 }
 
 /// The collectives of a class by communicator.
-using Collectives = PerStream<PerAxis<Calls>>;
+using Collectives = std::map<std::pair<Stream, GroupAxis>, Calls>;
 
 Collectives collectives_of(const Program& program, const Trace& trace) {
     Collectives result;
     for (const Stream s : kStreams) {
         if (is_local(s) || is_pipeline(s)) continue;
         for (const std::int32_t call : trace.calls_on[s]) {
-            result[s][communication_of(program, trace, call).axis].push_back(call);
+            result[{s, communication_of(program, trace, call).axis}].push_back(call);
         }
     }
     return result;
-}
-
-/// Compares the class's collectives of one communicator with those of another member of its group.
-void check_communicator(const Program& program, const Traces& traces, ClassIndex c, Stream s, GroupAxis axis,
-                        const IndexedVector<ClassIndex, Collectives>& collectives) {
-    const Calls& own = collectives[c][s][axis];
-    if (own.empty()) return;
-    const std::vector<ClassIndex> classes = classes_of_group(program, axis, c);
-    if (program.mesh->group_size(axis) < 2 || std::find(classes.begin(), classes.end(), c) == classes.end()) {
-        fail(program, kCollectives, site_of(traces[c], call_of(traces[c], own[0])), "no second rank on the axis {}",
-             axis);
-    }
-    // Equality is transitive, so that each class is compared with the group's first class, and that with the last.
-    const ClassIndex partner = classes.front() != c ? classes.front() : classes.back();
-    if (partner == c) return;
-    compare(program, kCollectives, text("the axis {}", axis), traces[c], own, traces[partner],
-            collectives[partner][s][axis]);
 }
 
 }  // namespace
@@ -148,8 +133,19 @@ void check_collective_order(const Program& program, const Traces& traces) {
     IndexedVector<ClassIndex, Collectives> collectives;
     for (const Trace& trace : traces) collectives.push_back(collectives_of(program, trace));
     for (const ClassIndex c : traces.indices()) {
-        for (const Stream s : kStreams) {
-            for (const GroupAxis axis : kAxes) check_communicator(program, traces, c, s, axis, collectives);
+        for (const auto& [communicator, own] : collectives[c]) {
+            const GroupAxis axis = communicator.second;
+            const std::vector<ClassIndex> classes = classes_of_group(program, axis, c);
+            if (program.mesh->group_size(axis) < 2 || std::find(classes.begin(), classes.end(), c) == classes.end()) {
+                fail(program, kCollectives, site_of(traces[c], call_of(traces[c], own[0])),
+                     "no second rank on the axis {}", axis);
+            }
+            // Equality is transitive, so that each class is compared with the group's first class, and that with the
+            // last.
+            const ClassIndex partner = classes.front() != c ? classes.front() : classes.back();
+            if (partner == c) continue;
+            compare(program, kCollectives, text("the axis {}", axis), traces[c], own, traces[partner],
+                    collectives[partner][communicator]);
         }
     }
 }

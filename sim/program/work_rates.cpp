@@ -95,15 +95,10 @@ RateUses rates_of(const WorkCell& cell, const Parallelism& parallelism, std::int
     return uses;
 }
 
-std::optional<RateKey> hidden_key(const WorkCell& communication) {
-    if (is_piece(communication.kind, communication.axis)) return RateKey::hidden_tp;
-    if (key_of(communication.axis) == RateKey::dp) return RateKey::hidden_dp;
-    return std::nullopt;
-}
-
-WorkCell hidden_cell(const WorkCell& communication) {
+std::optional<WorkCell> hidden_cell(const WorkCell& communication) {
     const bool piece = is_piece(communication.kind, communication.axis);
-    return {.work = WorkClass::hidden, .axis = piece ? GroupAxis::tp : GroupAxis::dp};
+    if (!piece && key_of(communication.axis) != RateKey::dp) return {};
+    return WorkCell{.work = WorkClass::hidden, .axis = piece ? GroupAxis::tp : GroupAxis::dp};
 }
 
 double factor_of(const WorkCell& cell, const Rates& rates) {

@@ -39,12 +39,10 @@ struct RateUses {
 /// The cell to which that wait belongs.
 [[nodiscard]] WorkCell wait_cell(const WorkCell& communication);
 
-/// The rate whose value is the share of the device that the communication takes from concurrent computation, beyond the
-/// compute units of its kernel. Only gradients, parameters and pieces of a GEMM have one, since no computation runs
-/// beside other communication.
-[[nodiscard]] std::optional<RateKey> hidden_key(const WorkCell& communication);
-/// The cell to which the resulting slowdown of the computation belongs.
-[[nodiscard]] WorkCell hidden_cell(const WorkCell& communication);
+/// The cell whose factor is the share of the device that the communication takes from concurrent computation, beyond
+/// the compute units of its kernel, and to which the resulting slowdown of the computation belongs. Only gradients,
+/// parameters and pieces of a GEMM have one, since no computation runs beside other communication.
+[[nodiscard]] std::optional<WorkCell> hidden_cell(const WorkCell& communication);
 
 /// Host time of one pass over a block, forward or backward, beyond the launches of its instructions.
 struct HostTime {

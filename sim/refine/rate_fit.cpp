@@ -192,10 +192,9 @@ std::size_t RateProblem::rate_of(const program::Rates::Resolved& resolved) {
 }
 
 void RateProblem::add(const program::Plan& plan, const program::Sensitivity& sensitivity, RunToFit run) {
-    for (const program::Sensitivity::Entry& entry : sensitivity.entries) {
-        RunToFit::Term term{.seconds = entry.seconds};
-        for (const program::RateUse& use :
-             program::rates_of(entry.cell, plan.parallelism, plan.cluster.devices_per_node)) {
+    for (const auto& [cell, seconds] : sensitivity) {
+        RunToFit::Term term{.seconds = seconds};
+        for (const program::RateUse& use : program::rates_of(cell, plan.parallelism, plan.cluster.devices_per_node)) {
             const program::Rates::Resolved& resolved = plan.rates.of(use.key);
             if (resolved.name.empty() || resolved.rate.sd <= 0 || use.power == 0) continue;
             term.uses.push_back({rate_of(resolved), use.power});

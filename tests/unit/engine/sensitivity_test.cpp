@@ -72,10 +72,9 @@ double step_of(const Plan& plan, Sensitivity* sensitivity = nullptr) {
 /// d step / d log(rate), by the rules that map work to rates.
 std::map<RateKey, double> by_rate(const Plan& plan, const Sensitivity& sensitivity) {
     std::map<RateKey, double> derivatives;
-    for (const Sensitivity::Entry& entry : sensitivity.entries) {
-        for (const program::RateUse& use :
-             program::rates_of(entry.cell, plan.parallelism, plan.cluster.devices_per_node)) {
-            derivatives[use.key] += use.power * entry.seconds;
+    for (const auto& [cell, seconds] : sensitivity) {
+        for (const program::RateUse& use : program::rates_of(cell, plan.parallelism, plan.cluster.devices_per_node)) {
+            derivatives[use.key] += use.power * seconds;
         }
     }
     return derivatives;
@@ -119,9 +118,9 @@ TEST(Sensitivity, CellsSumToTheStepTimeIfNothingIsShared) {
     Sensitivity sensitivity;
     const double step = step_of(plan, &sensitivity);
     double sum = 0;
-    for (const Sensitivity::Entry& entry : sensitivity.entries) {
-        EXPECT_GT(entry.seconds, 0) << name_of(entry.cell);
-        sum += entry.seconds;
+    for (const auto& [cell, seconds] : sensitivity) {
+        EXPECT_GT(seconds, 0) << name_of(cell);
+        sum += seconds;
     }
     EXPECT_NEAR(sum, step, 1e-9 * step);
 }

@@ -1,10 +1,9 @@
-#include "sim/program/memory_spread.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "models/implementation.h"
+#include "sim/program/rate_spread.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::program {

@@ -18,9 +18,7 @@ Rate fitted_rate() {
 }
 
 std::vector<std::string> faults_with(const std::string& name, const Rate& rate) {
-    RateCatalogue catalogue;
-    catalogue.set(name, rate);
-    return rate_faults(catalogue);
+    return rate_faults({{name, rate}});
 }
 
 TEST(RateCheck, TheBuiltInCatalogueHasNoFaults) {
@@ -65,13 +63,13 @@ TEST(RateCheck, AKeyMayJustifyAWiderPrior) {
 TEST(RateCheck, CountsOnlyFittedFigures) {
     RateCatalogue catalogue;
     for (std::size_t i = 0; i <= kMostFittedRates; ++i) {
-        catalogue.set("implementation/made-up-" + std::to_string(i) + "/head", fitted_rate());
+        catalogue["implementation/made-up-" + std::to_string(i) + "/head"] = fitted_rate();
     }
     EXPECT_EQ(rate_faults(catalogue), std::vector<std::string>{"111 fitted rates; allowed: at most 110"});
     Rate assumed = fitted_rate();
     assumed.kind = Provenance::fallback;
     assumed.information = 0;
-    catalogue.set("implementation/made-up-0/head", assumed);
+    catalogue["implementation/made-up-0/head"] = assumed;
     EXPECT_EQ(fitted_rates(catalogue), kMostFittedRates);
     EXPECT_TRUE(rate_faults(catalogue).empty());
 }

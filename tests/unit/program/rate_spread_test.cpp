@@ -22,8 +22,7 @@ Plan plan_of_stack(const std::string& name) {
 
 /// Standard deviation of a step of one second that consists of elementwise work.
 double sd_of_elementwise_step(const Plan& plan, const RateSpread& spread) {
-    Sensitivity sensitivity;
-    sensitivity.entries.push_back({{.work = models::WorkClass::elementwise}, 1.0});
+    const Sensitivity sensitivity{{{.work = models::WorkClass::elementwise}, 1.0}};
     return step_time_sd(plan, sensitivity, 1, spread);
 }
 

@@ -70,22 +70,22 @@ TEST(Rates, AreNeutralOnCpus) {
 
 TEST(Rates, ACatalogueRoundTripsThroughAFile) {
     const RateCatalogue catalogue = rates_from_json_text(kCatalogue, "rates.json");
-    ASSERT_EQ(catalogue.entries.size(), 5U);
-    EXPECT_EQ(rates_from_json_text(to_json_text(catalogue), "again").entries, catalogue.entries);
-    EXPECT_EQ(catalogue.find("device/sm_90/products")->kind, topologies::Provenance::fitted);
-    EXPECT_EQ(catalogue.find("device/sm_90/nvlink"), nullptr);
+    ASSERT_EQ(catalogue.size(), 5U);
+    EXPECT_EQ(rates_from_json_text(to_json_text(catalogue), "again"), catalogue);
+    EXPECT_EQ(catalogue.at("device/sm_90/products").kind, topologies::Provenance::fitted);
+    EXPECT_FALSE(catalogue.contains("device/sm_90/nvlink"));
     EXPECT_EQ(to_json_text(rates_from_json_text(to_json_text(built_in_rates()), "built in")),
               to_json_text(built_in_rates()));
 }
 
 /// Priors from kernels timed alone apply until a figure is fitted; the value is the prior, and there is a source.
 TEST(Rates, PriorsOfSingleFiguresApplyIfNothingIsFitted) {
-    for (const RateCatalogue::Entry& entry : built_in_priors().entries) {
-        EXPECT_EQ(entry.rate.value, entry.rate.prior) << entry.name;
-        EXPECT_NE(entry.rate.kind, topologies::Provenance::fitted) << entry.name;
-        EXPECT_FALSE(entry.rate.source.empty()) << entry.name;
-        ASSERT_NE(built_in_rates().find(entry.name), nullptr) << entry.name;
-        EXPECT_EQ(built_in_rates().find(entry.name)->prior, entry.rate.prior) << entry.name;
+    for (const auto& [name, rate] : built_in_priors()) {
+        EXPECT_EQ(rate.value, rate.prior) << name;
+        EXPECT_NE(rate.kind, topologies::Provenance::fitted) << name;
+        EXPECT_FALSE(rate.source.empty()) << name;
+        ASSERT_TRUE(built_in_rates().contains(name)) << name;
+        EXPECT_EQ(built_in_rates().at(name).prior, rate.prior) << name;
     }
     const Rates rates = resolve_rates(models::load_implementation("aa-scaling"),
                                       topologies::load_cluster("dgx-h100", 16), built_in_priors());
@@ -142,15 +142,15 @@ TEST(WorkRates, SumsOverTensorParallelRanksWaitForTheLast) {
 TEST(WorkRates, HiddenCommunicationHasASharePerKind) {
     const WorkCell gradients = cell_of(CommKind::reduce_scatter, GroupAxis::dp, true);
     const WorkCell pieces = cell_of(CommKind::exchange, GroupAxis::tp, false);
-    EXPECT_EQ(hidden_key(gradients), RateKey::hidden_dp);
-    EXPECT_EQ(hidden_key(pieces), RateKey::hidden_tp);
-    EXPECT_EQ(hidden_key(cell_of(CommKind::all_reduce, GroupAxis::tp, false)), std::nullopt);
-    for (const WorkCell& cell : {gradients, pieces}) {
-        const RateUses uses = rates_of(hidden_cell(cell));
-        ASSERT_EQ(uses.count, 1U);
-        EXPECT_EQ(uses.begin()->key, *hidden_key(cell));
-    }
-    EXPECT_EQ(name_of(hidden_cell(pieces)), "hidden tp");
+    const auto hidden_rate = [](const WorkCell& cell) {
+        const RateUses uses = rates_of(hidden_cell(cell).value());
+        EXPECT_EQ(uses.count, 1U);
+        return uses.begin()->key;
+    };
+    EXPECT_EQ(hidden_rate(gradients), RateKey::hidden_dp);
+    EXPECT_EQ(hidden_rate(pieces), RateKey::hidden_tp);
+    EXPECT_EQ(hidden_cell(cell_of(CommKind::all_reduce, GroupAxis::tp, false)), std::nullopt);
+    EXPECT_EQ(name_of(*hidden_cell(pieces)), "hidden tp");
 }
 
 TEST(WorkRates, BackwardOfFusedAttentionHasItsOwnRate) {
@@ -177,7 +177,7 @@ TEST(WorkRates, NarrowHeadsHaveAFactorPerKernel) {
     EXPECT_EQ(factor(models::OpKind::scores_forward, 64), 1);  // unfused
 
     RateCatalogue catalogue;
-    catalogue.set("attention/flash-1/narrow_heads", {.value = 0.9, .source = "a"});
+    catalogue["attention/flash-1/narrow_heads"] = {.value = 0.9, .source = "a"};
     models::Implementation implementation = models::load_implementation("llm-foundry");
     const topologies::ClusterSpec cluster = topologies::load_cluster("dgx-h100", 8);
     implementation.kernels.attention_kernel = "flash-1";

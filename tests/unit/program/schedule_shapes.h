@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/program/schedule.h"
-#include "sim/program/schedule_timing.h"
+#include "sim/program/task_timeline.h"
 
 namespace orrery::program {
 

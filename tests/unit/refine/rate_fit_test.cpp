@@ -97,7 +97,7 @@ TEST(FitRates, RunsOfOneProblemMustHaveTheSameRates) {
     using program::RateKey;
     program::Plan plan;
     plan.rates.set(RateKey::computation, {"implementation/x/computation", {.value = 1.5, .prior = 1, .sd = 0.1}});
-    const program::Sensitivity sensitivity{.entries = {{{.work = models::WorkClass::optimizer}, 1.0}}};
+    const program::Sensitivity sensitivity{{{.work = models::WorkClass::optimizer}, 1.0}};
     RateProblem problem;
     problem.add(plan, sensitivity, {.measured_s = 1, .predicted_s = 1});
     problem.add(plan, sensitivity, {.measured_s = 2, .predicted_s = 1});
