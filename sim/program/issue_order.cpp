@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 
 #include "core/error.h"
 
@@ -13,18 +12,33 @@ std::size_t to_index(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
+std::int32_t size32(std::size_t size) {
+    return static_cast<std::int32_t>(size);
+}
+
 }  // namespace
 
 IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
     : program_(program),
+      ranks_(program.classes.at(rank_class)),
       host_runs_compute_(program.plan->cluster.device.host_runs_compute),
       trace_(trace_of(program, rank_class)) {
+    for (const auto& segments : ranks_.segment_lists) {
+        auto& starts = segment_starts_.emplace_back();
+        std::int32_t start = 0;
+        for (const Segment& segment : segments) {
+            starts.push_back(start);
+            start += size32(program.bodies[segment.body].instructions.size());
+        }
+    }
+    action_starts_.resize(ranks_.actions.size());
+    for (std::int64_t i = size(); i-- > 0;) action_starts_[at(i).action] = i;
     for (std::int64_t i = 0; i < size(); ++i) {
         on_communicator_.push_back(-1);
         if (instruction(i).is_communication) {
             const Communication& communication = instruction(i).communication;
             auto& list = (communication.kind == CommKind::recv ? receivers_ : communicators_)[communication.axis];
-            on_communicator_.back() = static_cast<std::int32_t>(list.size());
+            on_communicator_.back() = size32(list.size());
             list.push_back(i);
         }
         if (is_host_own(i)) host_own_.push_back(i);
@@ -32,10 +46,8 @@ IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
 }
 
 std::int64_t IssueOrder::index_of(const Span& span) const {
-    const auto place = [](const auto& one) { return std::tuple(one.action, one.segment, one.instruction); };
-    const auto call = std::ranges::lower_bound(trace_.calls, place(span), {}, place);
-    ORRERY_CHECK(call != trace_.calls.end() && place(*call) == place(span), "a span is none of the program's");
-    return call - trace_.calls.begin();
+    const SegmentListId list = ranks_.actions.at(span.action).segments;
+    return action_starts_[span.action] + segment_starts_[list].at(span.segment) + span.instruction.value();
 }
 
 bool IssueOrder::is_host_own(std::int64_t index) const {

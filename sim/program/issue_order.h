@@ -45,8 +45,12 @@ class IssueOrder {
 
   private:
     const Program& program_;
+    const RankClass& ranks_;
     bool host_runs_compute_ = false;
     Trace trace_;
+    /// The first instruction of each segment, counted from the start of its action.
+    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, std::int32_t>> segment_starts_;
+    IndexedVector<ActionIndex, std::int64_t> action_starts_;
     std::vector<std::int64_t> host_own_;
     /// Communications by axis: receives, and all others. On an axis of pairs a rank sends to one neighbour and receives
     /// from another, which are two communicators.
