@@ -18,6 +18,9 @@ namespace orrery::models {
 enum class LayerKind : std::uint8_t { embedding, block, expert_block, head };
 inline constexpr int kLayerKinds = 4;
 [[nodiscard]] std::string_view name_of(LayerKind kind);
+[[nodiscard]] constexpr bool is_block(LayerKind kind) {
+    return kind == LayerKind::block || kind == LayerKind::expert_block;
+}
 
 /// How ranks with parts of a vocabulary compute the softmax over all of it.
 enum class SoftmaxStatistics : std::uint8_t {

@@ -24,10 +24,7 @@ I end_of(const IndexedVector<I, T>& list) {
 }
 
 bool is_block_pass(const Body& body) {
-    const bool is_block =
-        body.layer_kind == models::LayerKind::block || body.layer_kind == models::LayerKind::expert_block;
-    return is_block && (body.phase == program::Phase::forward || body.phase == program::Phase::backward ||
-                        body.phase == program::Phase::backward_input);
+    return is_block(body.layer_kind) && is_pass(body.phase) && body.phase != program::Phase::backward_weight;
 }
 
 class Compiler {

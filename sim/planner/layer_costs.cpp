@@ -59,9 +59,7 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     for (const program::SegmentList& list : ranks.segment_lists) {
         for (const Segment& segment : list) {
             const program::Body& body = program.bodies[segment.body];
-            const bool is_block =
-                body.layer_kind == models::LayerKind::block || body.layer_kind == models::LayerKind::expert_block;
-            if (!is_pass(body.phase) || !is_block) continue;
+            if (!is_pass(body.phase) || !is_block(body.layer_kind)) continue;
             std::int64_t& most = of_block[segment.layer];
             most = std::max(most, body.transient_bytes);
         }

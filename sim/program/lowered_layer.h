@@ -17,10 +17,6 @@ inline constexpr std::int64_t kAlignment = 64;
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-[[nodiscard]] constexpr bool is_block(models::LayerKind kind) {
-    return kind == models::LayerKind::block || kind == models::LayerKind::expert_block;
-}
-
 /// How the flat order of parameters is padded, so that buckets and units can be cut into equal shards.
 struct FlatPadding {
     /// Of the experts' parameters, or of all others.

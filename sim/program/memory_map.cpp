@@ -1,5 +1,7 @@
 #include "sim/program/memory_map.h"
 
+#include <algorithm>
+#include <array>
 #include <limits>
 
 #include "core/enum_names.h"
@@ -16,9 +18,10 @@ std::string_view name_of(Region region) {
 }
 
 SpacePart part_of(const Slot& slot) {
-    const bool in_elements = slot.space <= Space::gradient_shard || slot.space == Space::tied_parameter ||
-                             slot.space == Space::tied_gradient;
     // Elements of the slot's own type, since an fp32 shard and an fp8 shard have the same element offsets.
+    constexpr std::array kCountedInElements{Space::parameter,      Space::gradient,       Space::parameter_shard,
+                                            Space::gradient_shard, Space::tied_parameter, Space::tied_gradient};
+    const bool in_elements = std::ranges::find(kCountedInElements, slot.space) != kCountedInElements.end();
     const std::int64_t size = in_elements ? slot.bytes / size_of(slot.decl.dtype) : slot.bytes;
     return {slot.space, slot.range, slot.offset, slot.offset + size};
 }

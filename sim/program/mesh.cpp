@@ -60,8 +60,7 @@ Mesh::Mesh(const Plan& plan) : parallelism_(plan.parallelism), world_size_(plan.
     edp_ = {p.expert_dp(), expert[MeshAxis::dp]};
     mirrored_ = p.model_copies() > 1;
     wraps_ = p.chunks > 1 && !p.ends_meet();
-    last_holder_ = p.ends_meet() ? 0 : p.pp - 1;
-    ties_across_ranks_ = plan.model.tied_embeddings && p.pp > 1 && last_holder_ != first_holder_;
+    ties_across_ranks_ = plan.model.tied_embeddings && p.pp > 1 && !p.ends_meet();
     const bool copies_kv = p.tp > plan.model.kv_heads && plan.model.kv_heads > 0 && !plan.model.has_latent_attention();
 
     boxes_[GroupAxis::tp] = {tp_};
@@ -163,10 +162,10 @@ std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) cons
             return members;
         }
         case GroupAxis::embedding: {
-            const std::int64_t here = pp_.of(rank);
-            if (!ties_across_ranks_ || (here != first_holder_ && here != last_holder_)) return {};
-            const std::int64_t first = rank + (first_holder_ - here) * pp_.stride;
-            return {first, first + (last_holder_ - first_holder_) * pp_.stride};
+            const std::int64_t here = pp_.of(rank), last = pp_.extent - 1;
+            if (!ties_across_ranks_ || (here != 0 && here != last)) return {};
+            const std::int64_t first = rank - here * pp_.stride;
+            return {first, first + last * pp_.stride};
         }
         case GroupAxis::world: {
             std::vector<std::int64_t> everyone(static_cast<std::size_t>(world_size_));

@@ -89,8 +89,7 @@ class Mesh {
     Parallelism parallelism_;
     std::int64_t world_size_ = 1;
     Digit tp_, cp_, dp_, pp_, etp_, ep_, edp_;
-    std::int64_t first_holder_ = 0, last_holder_ = 0;  // pipeline ranks of the first and the last virtual stage
-    bool ties_across_ranks_ = false;
+    bool ties_across_ranks_ = false;       // the first and the last pipeline rank each hold the tied weight
     bool mirrored_ = false;                // dualpipe: pipeline ranks pp and p - 1 - pp hold the same stages
     bool wraps_ = false;                   // interleaved: the last pipeline rank sends activations to the first
     PerAxis<std::vector<Digit>> boxes_{};  // groups of all ranks that differ in these digits only

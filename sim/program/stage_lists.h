@@ -55,6 +55,9 @@ struct Transfer {
     const int kind = static_cast<int>(transfer) - static_cast<int>(ActionKind::recv_forward);
     return static_cast<Stream>(static_cast<int>(first) + kind);
 }
+static_assert(stream_of(ActionKind::send_forward, false) == Stream::pp_send_forward);
+static_assert(stream_of(ActionKind::recv_backward, true) == Stream::pp_up_recv_backward);
+static_assert(stream_of(ActionKind::send_backward, true) == Stream::pp_up_send_backward);
 
 /// The lists of one chunk. `_first` and `_last` are those of the step's first forward and last backward.
 struct ChunkLists {
