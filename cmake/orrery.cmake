@@ -63,6 +63,12 @@ function(orrery_compile_quickly)
   endforeach()
 endfunction()
 
+# orrery_optimize(sources…): the exception, for test sources that compute for longer than they take to compile. After
+# orrery_compile_quickly of their target.
+function(orrery_optimize)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>" SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 # Whether headers are parsed once for several sources (orrery_precompile, orrery_join). Other presets than release build
 # each source by itself, so that a missing #include is an error there.
 option(ORRERY_SHARE_HEADERS "Parse headers once for several sources" OFF)

@@ -28,10 +28,9 @@ class Coverage {
         ASSERT_TRUE(row >= 0 && col >= 0 && rows > 0 && cols > 0) << tensor;
         ASSERT_LE(row + rows, shape.rows) << tensor;
         ASSERT_LE(col + cols, shape.cols) << tensor;
+        std::vector<int>& counts = counts_.at(tensor);
         for (std::int64_t r = row; r < row + rows; ++r) {
-            for (std::int64_t c = col; c < col + cols; ++c) {
-                ++counts_.at(tensor)[static_cast<std::size_t>(r * shape.cols + c)];
-            }
+            for (std::int64_t c = col; c < col + cols; ++c) ++counts[static_cast<std::size_t>(r * shape.cols + c)];
         }
     }
     void expect_once() const {
