@@ -307,7 +307,7 @@ bool ActionOrder::need_order(const Users& users) const {
             for_each_stream(after.reads | after.writes, [&](Stream waiting) {
                 const StreamSet others = before.writes | (has(after.writes, waiting) ? before.reads : 0);
                 for_each_stream(others & ~only(waiting), [&](Stream other) {
-                    needs = needs || !is_implied(lists_[earlier.first], other, waiting, lists_[later.first]);
+                    needs = needs || !is_implied(lists_[earlier.first].ended_by[other], waiting, lists_[later.first]);
                 });
             });
             if (needs) return true;
@@ -370,11 +370,12 @@ std::int32_t ActionOrder::key_of(const Instance& memory) {
 void ActionOrder::collect(const Action& action, std::span<const ActionUse> more) {
     const ListOrder& list = lists_[action.segments];
     uses_ = fixed_[action.segments];
+    const std::size_t fixed = uses_.size();
     const auto add = [&](std::int32_t key, ListOrder::Streams streams) {
-        for (Use& known : uses_) {
-            if (known.key != key) continue;
-            known.streams.reads |= streams.reads;
-            known.streams.writes |= streams.writes;
+        for (std::size_t i = fixed; i < uses_.size(); ++i) {  // two regions may bind the same instance
+            if (uses_[i].key != key) continue;
+            uses_[i].streams.reads |= streams.reads;
+            uses_[i].streams.writes |= streams.writes;
             return;
         }
         uses_.push_back({key, streams});
@@ -383,17 +384,16 @@ void ActionOrder::collect(const Action& action, std::span<const ActionUse> more)
         add(key_of(bound_by(action, use.region)), use.streams);
     }
     for (const ActionUse& use : more) {
-        if (!has(list.streams, use.stream)) continue;
+        const StreamSet streams = use.streams & list.streams;
+        if (streams == 0) continue;
         const bool is_memory = use.token == ActionUse::Token::memory;
         const std::int32_t key = is_memory ? key_of(use.memory) : static_cast<std::int32_t>(use.token);
-        add(key, {use.write ? 0 : only(use.stream), use.write ? only(use.stream) : 0});
+        add(key, {use.write ? 0 : streams, use.write ? streams : 0});
     }
 }
 
 std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span<const ActionUse> more,
                               std::vector<Wait>& waits) {
-    list_of_.resize(std::max(list_of_.size(), index.position() + 1));
-    list_of_[index] = action.segments;
     collect(action, more);
     const ListOrder& list = lists_[action.segments];
     needed_.clear();
@@ -406,7 +406,7 @@ std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span
                 Last last = has(history.written, other) ? history.writes[other] : Last{};
                 if (writes && has(history.read, other)) last = std::max(last, history.reads[other]);
                 if (last.step + 1 < step_) return;  // older steps than the previous one have ended
-                if (is_implied(lists_[list_of_[last.action]], other, waiting, list)) return;
+                if (is_implied(last.ended_by, waiting, list)) return;
                 for (Needed& known : needed_) {
                     if (known.waited_for != other || known.waiting != waiting) continue;
                     known.last = std::max(known.last, last);
@@ -438,8 +438,9 @@ std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span
     for (const auto& [key, streams] : uses_) {
         History& history = histories_[at(key)];
         if (streams.writes != 0) history.read = history.written = 0;
-        for_each_stream(streams.reads, [&](Stream stream) { history.reads[stream] = {step_, index}; });
-        for_each_stream(streams.writes, [&](Stream stream) { history.writes[stream] = {step_, index}; });
+        const auto now = [&](Stream stream) { return Last{step_, index, list.ended_by[stream]}; };
+        for_each_stream(streams.reads, [&](Stream stream) { history.reads[stream] = now(stream); });
+        for_each_stream(streams.writes, [&](Stream stream) { history.writes[stream] = now(stream); });
         history.read |= streams.reads;
         history.written |= streams.writes;
     }

@@ -90,7 +90,7 @@ struct ActionUse {
     };
     Token token = Token::memory;
     Instance memory;
-    Stream stream{};
+    StreamSet streams = only(Stream::compute);
     bool write = false;
 };
 
@@ -115,6 +115,7 @@ class ActionOrder {
     struct Last {
         std::int32_t step = 0;
         ActionIndex action = -1;
+        StreamSet ended_by = 0;  // ListOrder::ended_by of the action's list, for the stream
         auto operator<=>(const Last&) const = default;
     };
     struct History {
@@ -132,10 +133,9 @@ class ActionOrder {
     using Users = std::vector<std::pair<SegmentListId, ListOrder::Streams>>;  // the users of some memory, by list
     [[nodiscard]] bool need_order(const Users& users) const;
     /// Whether the FIFO order of streams already implies that the first instruction on `waiting` of an action with
-    /// `list` begins after everything that an action with the list `earlier` put on `waited_for`.
-    [[nodiscard]] static bool is_implied(const ListOrder& earlier, Stream waited_for, Stream waiting,
-                                         const ListOrder& list) {
-        return (list.begins_after[waiting] & earlier.ended_by[waited_for]) != 0;
+    /// `list` begins after everything that an earlier action put on a stream; `ended_by`: of that stream.
+    [[nodiscard]] static bool is_implied(StreamSet ended_by, Stream waiting, const ListOrder& list) {
+        return (list.begins_after[waiting] & ended_by) != 0;
     }
 
     const IndexedVector<SegmentListId, ListOrder>& lists_;
@@ -148,7 +148,6 @@ class ActionOrder {
     /// The keys of instances, by region, chunk and index; -1: not used yet.
     PerRegion<IndexedVector<ChunkIndex, std::vector<std::int32_t>>> instance_keys_;
     std::vector<History> histories_;  // by key; a token's value is its key
-    IndexedVector<ActionIndex, SegmentListId> list_of_;
     std::vector<Use> uses_;  // the uses of the action that is being added
     std::vector<Needed> needed_;
     std::int32_t step_ = 0;

@@ -40,6 +40,7 @@ void StageActions::find_ends() {
 
 /// Lists the step twice. The second time the waits refer to the first as the previous step, as in steady state.
 void StageActions::list() {
+    result_.actions.reserve(3 * order_.size());  // a task, what it receives and what it sends
     list_step();
     tracker_.next_step();
     result_.actions.clear();
@@ -228,7 +229,7 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
     emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, here), more);
     for (const Action& send : deferred_) {
-        emit(send, {{{.token = ActionUse::Token::block, .stream = lists_.chunks[send.chunk].send_forward.stream}}});
+        emit(send, {{{.token = ActionUse::Token::block, .streams = only(lists_.chunks[send.chunk].send_forward.stream)}}});
     }
     deferred_.clear();
     frames_[task.chunk].give_back(here.frame);
@@ -262,19 +263,21 @@ void StageActions::backward_weight(const ComputeTask& task, bool last) {
 
 void StageActions::add_orders_beyond_memory(ActionKind kind) {
     using Token = ActionUse::Token;
-    const auto add = [&](Token token, bool write, std::initializer_list<Stream> streams) {
-        for (const Stream stream : streams) more_.push_back({.token = token, .stream = stream, .write = write});
+    const auto add = [&](Token token, bool write, StreamSet streams) {
+        more_.push_back({.token = token, .streams = streams, .write = write});
     };
+    constexpr StreamSet kCompute = only(Stream::compute), kReductions = only(Stream::dp) | only(Stream::dp_replicate);
     const bool is_optimizer = kind == ActionKind::optimizer_step;
-    if (is_backward(kind)) add(Token::reduced_gradients, false, {Stream::compute, Stream::dp, Stream::dp_replicate});
+    if (is_backward(kind)) add(Token::reduced_gradients, false, kCompute | kReductions);
     if (kind == ActionKind::sync_gradients) {
-        add(Token::reduced_gradients, true, {Stream::compute, Stream::tp, Stream::dp, Stream::dp_replicate});
+        add(Token::reduced_gradients, true, kCompute | only(Stream::tp) | kReductions);
     }
-    if (is_optimizer) add(Token::reduced_gradients, true, {Stream::compute});
-    if (is_optimizer && lists_.checks_update) add(Token::reduced_gradients, true, {Stream::dp});
+    if (is_optimizer) {
+        add(Token::reduced_gradients, true, kCompute | (lists_.checks_update ? only(Stream::dp) : 0));
+    }
     if (!lists_.gathers_units || !(is_pass(kind) || is_optimizer)) return;
-    if (!is_optimizer) add(Token::gathered_units, true, {Stream::dp_gather, Stream::copy_in});
-    add(Token::gathered_units, false, {Stream::compute});
+    if (!is_optimizer) add(Token::gathered_units, true, only(Stream::dp_gather) | only(Stream::copy_in));
+    add(Token::gathered_units, false, kCompute);
 }
 
 void StageActions::emit(Action action, std::span<const ActionUse> more) {

@@ -190,8 +190,8 @@ TEST(ActionWaits, AreForBytesThatListsShare) {
 
 TEST(ActionWaits, AreForOrdersBeyondMemory) {
     Actions actions({{reads(Stream::compute, 0, 1)}, {reads(Stream::dp, 1, 2)}});
-    const ActionUse before{.token = ActionUse::Token::block, .stream = Stream::compute, .write = true};
-    const ActionUse after{.token = ActionUse::Token::block, .stream = Stream::dp};
+    const ActionUse before{.token = ActionUse::Token::block, .streams = only(Stream::compute), .write = true};
+    const ActionUse after{.token = ActionUse::Token::block, .streams = only(Stream::dp)};
     EXPECT_EQ(actions.add({.segments = 0}, {before}), "");
     EXPECT_EQ(actions.add({.segments = 1}), "");
     EXPECT_EQ(actions.add({.segments = 1}, {after}), "0 compute for dp");
