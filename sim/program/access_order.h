@@ -148,7 +148,7 @@ class ActionOrder {
     /// The keys of instances, by region, chunk and index; -1: not used yet.
     PerRegion<IndexedVector<ChunkIndex, std::vector<std::int32_t>>> instance_keys_;
     std::vector<History> histories_;  // by key; a token's value is its key
-    std::vector<Use> uses_;  // the uses of the action that is being added
+    std::vector<Use> uses_;           // the uses of the action that is being added
     std::vector<Needed> needed_;
     std::int32_t step_ = 0;
 };

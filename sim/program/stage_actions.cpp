@@ -229,7 +229,8 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
     emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, here), more);
     for (const Action& send : deferred_) {
-        emit(send, {{{.token = ActionUse::Token::block, .streams = only(lists_.chunks[send.chunk].send_forward.stream)}}});
+        emit(send,
+             {{{.token = ActionUse::Token::block, .streams = only(lists_.chunks[send.chunk].send_forward.stream)}}});
     }
     deferred_.clear();
     frames_[task.chunk].give_back(here.frame);
