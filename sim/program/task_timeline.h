@@ -100,9 +100,8 @@ struct ScheduleTiming {
 };
 
 /// The automatic schedulers rank candidates by this, and tests compare it with published closed forms. Runs the orders
-/// with the shape's times. A chunk takes 1/v of its stage's time, in dualpipe all of it; B takes I + W. A block of
-/// overlapped tasks begins when all its inputs have arrived, takes the sum of the tasks' times, and delivers all
-/// outputs at its end: what the overlap gains depends on the device and is not modelled here.
+/// with the shape's times: a chunk takes 1/v of its stage's time, in dualpipe all of it. What overlapped tasks gain
+/// depends on the device and is not modelled.
 [[nodiscard]] ScheduleTiming time_orders(const ScheduleShape& shape,
                                          const std::vector<std::vector<ComputeTask>>& orders);
 
