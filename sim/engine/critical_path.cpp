@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <string>
-#include <tuple>
 
 #include "core/enum_names.h"
-#include "core/error.h"
 #include "core/units.h"
 #include "sim/engine/compiled_program.h"
 #include "sim/engine/simulate.h"
+#include "sim/program/issue_order.h"
 
 namespace orrery::sim {
 
@@ -114,15 +112,8 @@ void Walker::index_instructions() {
 void Walker::add_rank(const RankRecord& record) {
     RankSpans& rank = ranks_.emplace_back();
     rank.rank_class = &compiled_.classes.at(record.rank_class);
-    if (static_cast<std::int64_t>(record.spans.size()) != rank.rank_class->instructions) {
-        throw InputError("the critical path needs a record of every instruction; rank " + std::to_string(record.rank) +
-                         " has " + std::to_string(record.spans.size()) + " of " +
-                         std::to_string(rank.rank_class->instructions));
-    }
-    rank.spans.assign(record.spans.begin(), record.spans.end());
-    std::sort(rank.spans.begin(), rank.spans.end(), [](const Span& a, const Span& b) {
-        return std::tie(a.action, a.segment, a.instruction) < std::tie(b.action, b.segment, b.instruction);
-    });
+    const std::vector<Span> spans = spans_in_order(record, program::IssueIndex(program_, record.rank_class));
+    rank.spans.assign(spans.begin(), spans.end());
     rank.on_stream.resize(compiled_.counters.streams.size());
     for (const SpanIndex i : rank.spans.indices()) {
         const Span& span = rank.spans[i];

@@ -18,21 +18,46 @@ std::int32_t size32(std::size_t size) {
 
 }  // namespace
 
-IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
-    : program_(program),
-      ranks_(program.classes.at(rank_class)),
-      host_runs_compute_(program.plan->cluster.device.host_runs_compute),
-      trace_(trace_of(program, rank_class)) {
-    for (const auto& segments : ranks_.segment_lists) {
+IssueIndex::IssueIndex(const Program& program, ClassIndex rank_class) : program_(program), rank_class_(rank_class) {
+    const RankClass& ranks = program.classes.at(rank_class);
+    IndexedVector<SegmentListId, std::int64_t> sizes;
+    for (const SegmentList& list : ranks.segment_lists) {
         auto& starts = segment_starts_.emplace_back();
-        std::int32_t start = 0;
-        for (const Segment& segment : segments) {
-            starts.push_back(start);
-            start += size32(program.bodies[segment.body].instructions.size());
+        std::int64_t& size = sizes.emplace_back(0);
+        for (const Segment& segment : list) {
+            starts.push_back(size);
+            size += std::ssize(program.bodies[segment.body].instructions);
         }
     }
-    action_starts_.resize(ranks_.actions.size());
-    for (std::int64_t i = size(); i-- > 0;) action_starts_[at(i).action] = i;
+    for (const Action& action : ranks.actions) {
+        action_starts_.push_back(size_);
+        size_ += sizes[action.segments];
+    }
+}
+
+std::int64_t IssueIndex::index_of(const Span& span) const {
+    const SegmentListId list = program_.classes[rank_class_].actions.at(span.action).segments;
+    return action_starts_[span.action] + segment_starts_[list].at(span.segment) + span.instruction.value();
+}
+
+std::string IssueIndex::key_at(std::int64_t index) const {
+    const auto last_up_to = [](const auto& starts, std::int64_t value) {
+        return starts.next_index() - static_cast<std::int32_t>(starts.end() - std::ranges::upper_bound(starts, value)) -
+               1;
+    };
+    Span span;
+    span.action = last_up_to(action_starts_, index);
+    const auto& segments = segment_starts_[program_.classes[rank_class_].actions[span.action].segments];
+    const std::int64_t in_list = index - action_starts_[span.action];
+    span.segment = last_up_to(segments, in_list);
+    span.instruction = InstructionIndex::of(in_list - segments[span.segment]);
+    return key_of(program_, rank_class_, span);
+}
+
+IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
+    : IssueIndex(program, rank_class),
+      host_runs_compute_(program.plan->cluster.device.host_runs_compute),
+      trace_(trace_of(program, rank_class)) {
     for (std::int64_t i = 0; i < size(); ++i) {
         on_communicator_.push_back(-1);
         if (instruction(i).is_communication) {
@@ -43,11 +68,6 @@ IssueOrder::IssueOrder(const Program& program, ClassIndex rank_class)
         }
         if (is_host_own(i)) host_own_.push_back(i);
     }
-}
-
-std::int64_t IssueOrder::index_of(const Span& span) const {
-    const SegmentListId list = ranks_.actions.at(span.action).segments;
-    return action_starts_[span.action] + segment_starts_[list].at(span.segment) + span.instruction.value();
 }
 
 bool IssueOrder::is_host_own(std::int64_t index) const {
@@ -78,13 +98,7 @@ std::vector<Predecessor> IssueOrder::predecessors(std::int64_t index) const {
     return result;
 }
 
-std::string IssueOrder::key_at(std::int64_t index) const {
-    const Call& call = at(index);
-    return key_of(program_, trace_.rank_class,
-                  {.action = call.action, .segment = call.segment, .instruction = call.instruction});
-}
-
-std::vector<Span> spans_in_order(const RankRecord& record, const IssueOrder& order) {
+std::vector<Span> spans_in_order(const RankRecord& record, const IssueIndex& order) {
     const auto fault = [&](const std::string& what) {
         throw InputError("rank " + std::to_string(record.rank) + ": the record " + what +
                          "; allowed: a record with every instruction once");

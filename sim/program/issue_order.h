@@ -17,15 +17,33 @@ struct Predecessor {
     std::int32_t steps_back = 0;
 };
 
-/// The issue order of one rank class. The Program must outlive it.
-class IssueOrder {
+/// The index of each instruction in the issue order of one rank class. The Program must outlive it.
+class IssueIndex {
+  public:
+    IssueIndex(const Program& program, ClassIndex rank_class);
+
+    [[nodiscard]] std::int64_t size() const { return size_; }
+    /// Throws std::out_of_range for an action or a segment that the class does not have.
+    [[nodiscard]] std::int64_t index_of(const Span& span) const;
+    [[nodiscard]] std::string key_at(std::int64_t index) const;
+
+  protected:
+    const Program& program_;
+
+  private:
+    ClassIndex rank_class_;
+    IndexedVector<ActionIndex, std::int64_t> action_starts_;
+    /// The first instruction of each segment, counted from the start of its list.
+    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, std::int64_t>> segment_starts_;
+    std::int64_t size_ = 0;
+};
+
+/// The issue order of one rank class, with the dependencies. The Program must outlive it.
+class IssueOrder : public IssueIndex {
   public:
     IssueOrder(const Program& program, ClassIndex rank_class);
 
-    [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(trace_.calls.size()); }
     [[nodiscard]] const Call& at(std::int64_t index) const { return trace_.calls[static_cast<std::size_t>(index)]; }
-    [[nodiscard]] std::int64_t index_of(const Span& span) const;
-    [[nodiscard]] std::string key_at(std::int64_t index) const;
     /// The instructions on the stream, in issue order.
     [[nodiscard]] const std::vector<std::int32_t>& on(Stream stream) const { return trace_.calls_on[stream]; }
     /// The instructions of its own rank for which the instruction waits, apart from the host's issue: the previous one
@@ -44,13 +62,8 @@ class IssueOrder {
     }
 
   private:
-    const Program& program_;
-    const RankClass& ranks_;
     bool host_runs_compute_ = false;
     Trace trace_;
-    /// The first instruction of each segment, counted from the start of its action.
-    IndexedVector<SegmentListId, IndexedVector<SegmentIndex, std::int32_t>> segment_starts_;
-    IndexedVector<ActionIndex, std::int64_t> action_starts_;
     std::vector<std::int64_t> host_own_;
     /// Communications by axis: receives, and all others. On an axis of pairs a rank sends to one neighbour and receives
     /// from another, which are two communicators.
@@ -60,6 +73,6 @@ class IssueOrder {
 
 /// The spans of a record in the issue order of its class. Throws InputError if an instruction is missing or occurs
 /// twice.
-[[nodiscard]] std::vector<Span> spans_in_order(const RankRecord& record, const IssueOrder& order);
+[[nodiscard]] std::vector<Span> spans_in_order(const RankRecord& record, const IssueIndex& order);
 
 }  // namespace orrery::program

@@ -165,11 +165,16 @@ TEST(CriticalPath, AMeasuredRecordMayHaveGaps) {
     EXPECT_EQ(stream_time(path, Stream::compute), 195 + 40);
 }
 
-TEST(CriticalPath, RefusesRecordsThatLackInstructions) {
+TEST(CriticalPath, RefusesRecordsThatLackInstructionsOrHaveOneTwice) {
     const topologies::ClusterSpec spec = hand_made::gpu_cluster(1, 1, 0);
-    const program::Program program = on_cluster(one_body(1, {compute("a")}), spec);
-    const RunRecord record =
-        simulate(program, Cluster(spec), ListCost(std::vector<std::int64_t>{5}), TableCommunication(), {.steps = 1});
+    const program::Program program = on_cluster(one_body(1, {compute("a"), compute("b")}), spec);
+    RunRecord record = simulate(program, Cluster(spec), ListCost(std::vector<std::int64_t>{5, 5}), TableCommunication(),
+                                {.steps = 1, .record_spans = true});
+    EXPECT_EQ(critical_path(program, record).length_ps, 10);
+    auto& spans = record.ranks[0].spans;
+    spans.pop_back();
+    EXPECT_THROW((void)critical_path(program, record), InputError);
+    spans.push_back(spans.front());
     EXPECT_THROW((void)critical_path(program, record), InputError);
 }
 
