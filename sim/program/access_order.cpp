@@ -435,6 +435,16 @@ std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span
             waits.push_back({need.last.action, need.waited_for, back, only(need.waiting)});
         }
     }
+    note_collected(index, list);
+    return static_cast<std::int32_t>(waits.size() - first);
+}
+
+void ActionOrder::note(ActionIndex index, const Action& action, std::span<const ActionUse> more) {
+    collect(action, more);
+    note_collected(index, lists_[action.segments]);
+}
+
+void ActionOrder::note_collected(ActionIndex index, const ListOrder& list) {
     for (const auto& [key, streams] : uses_) {
         History& history = histories_[at(key)];
         if (streams.writes != 0) history.read = history.written = 0;
@@ -444,7 +454,6 @@ std::int32_t ActionOrder::add(ActionIndex index, const Action& action, std::span
         history.read |= streams.reads;
         history.written |= streams.writes;
     }
-    return static_cast<std::int32_t>(waits.size() - first);
 }
 
 }  // namespace orrery::program

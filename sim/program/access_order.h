@@ -104,6 +104,8 @@ class ActionOrder {
     /// to those of the action's list.
     std::int32_t add(ActionIndex index, const Action& action, std::span<const ActionUse> more,
                      std::vector<Wait>& waits);
+    /// Adds an action of a step whose waits are not asked for.
+    void note(ActionIndex index, const Action& action, std::span<const ActionUse> more);
     void next_step() { ++step_; }
 
   private:
@@ -130,6 +132,7 @@ class ActionOrder {
     [[nodiscard]] std::int32_t new_key();
     [[nodiscard]] std::int32_t key_of(const Instance& memory);
     void collect(const Action& action, std::span<const ActionUse> more);
+    void note_collected(ActionIndex index, const ListOrder& list);
     using Users = std::vector<std::pair<SegmentListId, ListOrder::Streams>>;  // the users of some memory, by list
     [[nodiscard]] bool need_order(const Users& users) const;
     /// Whether the FIFO order of streams already implies that the first instruction on `waiting` of an action with

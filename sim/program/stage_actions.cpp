@@ -42,6 +42,7 @@ void StageActions::find_ends() {
 void StageActions::list() {
     result_.actions.reserve(3 * order_.size());  // a task, what it receives and what it sends
     list_step();
+    is_previous_step_ = false;
     tracker_.next_step();
     result_.actions.clear();
     result_.waits.clear();
@@ -286,7 +287,11 @@ void StageActions::emit(Action action, std::span<const ActionUse> more) {
     add_orders_beyond_memory(action.kind);
     const ActionIndex index = result_.actions.next_index();
     action.first_wait = static_cast<std::int32_t>(result_.waits.size());
-    action.wait_count = tracker_.add(index, action, more_, result_.waits);
+    if (is_previous_step_) {
+        tracker_.note(index, action, more_);
+    } else {
+        action.wait_count = tracker_.add(index, action, more_, result_.waits);
+    }
     if (!rules_.posts_receives_ahead) {
         // The vocabulary's passes come before the fused call that sends the output of the blocks, so they do not wait.
         const bool last = action.kind == ActionKind::optimizer_step;

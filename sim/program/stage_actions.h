@@ -65,7 +65,8 @@ class StageActions {
     TransferRules rules_;
     RankClass& result_;
     ActionOrder tracker_;
-    std::vector<ActionUse> more_;  // additional uses of the current action
+    bool is_previous_step_ = true;  // the actions of a step before the one that is lowered
+    std::vector<ActionUse> more_;   // additional uses of the current action
     IndexedVector<ChunkIndex, Ends> ends_;
     IndexedVector<ChunkIndex, std::vector<Held>> held_;  // by micro-batch
     IndexedVector<ChunkIndex, SlotPool> frames_;
