@@ -271,6 +271,7 @@ std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInpu
     const Cells& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
     Tangents tangents(cells.size(), proportional);
     if (sensitivity != nullptr) work.carry(tangents);
+    work.reserve_resources(capacity_units.size());
     for (const std::int64_t capacity : capacity_units) (void)work.add_resource(static_cast<Wide>(capacity) * kFullRate);
     UnfinishedJobs unfinished;
     IndexedVector<JobIndex, Simulation> jobs;

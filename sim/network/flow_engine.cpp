@@ -32,6 +32,8 @@ FlowEngine::FlowEngine(std::vector<FlowLink> links)
           throw InputError(name_of(flows_[at(flow)]) + " would take more than 106 days at its rate of " +
                            std::to_string(static_cast<double>(rate) / kLevelsPerByte) + " bytes/s");
       }) {
+    work_.reserve_resources(links.size());
+    link_names_.reserve(links.size());
     for (FlowLink& link : links) {
         if (!(link.bytes_per_s > 0 && link.bytes_per_s <= kMostLinkBytesPerSecond)) {
             refuse("link " + link.name, "bytes_per_s", std::to_string(link.bytes_per_s), "above 0, at most 1e14");

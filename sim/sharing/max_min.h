@@ -69,6 +69,11 @@ class MaxMin {
 
     /// Adds a resource and returns its index, counted from 0. capacity >= 0; 0: its activities stand still.
     std::int32_t add_resource(Wide capacity);
+    /// Makes room for as many resources in all.
+    void reserve_resources(std::size_t count) {
+        resources_.reserve(count);
+        users_.reserve(count);
+    }
     [[nodiscard]] Draws add_draws(std::span<const Draw> draws);
     /// Adds activities and returns the index of the first; indices are consecutive, counted from 0.
     std::int32_t add_activities(std::int32_t count);
@@ -166,8 +171,11 @@ class MaxMin {
         std::int32_t generation = 0;
         std::int64_t units = 0;  // in the list given to may_draw()
     };
-    struct alignas(64) Resource {  // two cache lines, of which the sweep needs only the first
+    struct alignas(64) Resource {  // two cache lines, of which start() and stop() need only the first
         std::int64_t level = kUnlimited;
+        std::int64_t units = 0;  // weight * units of its running activities
+        Wide capacity = 0;
+        Wide load = 0;  // what its activities would take if each rose by one more level, up to its cap
         bool dirty = false;
         std::uint8_t skips_alone = 0;  // how often settle() skips try_alone() from now on
         std::uint8_t most_skips = 0;   // the value of skips_alone after the last attempt
@@ -177,10 +185,7 @@ class MaxMin {
         bool tried = false;       // it is in tried_
         std::int64_t rising = 0;  // weight * units of its rising activities
         Wide left = 0;            // capacity minus what its stopped activities take
-        std::int64_t units = 0;   // weight * units of its running activities
-        Wide capacity = 0;
-        Wide load = 0;   // what its activities would take if each rose by one more level, up to its cap
-        Wide trial = 0;  // the change of load by the current problem, if the resource is outside of it
+        Wide trial = 0;           // the change of load by the current problem, if the resource is outside of it
         /// Activities on the resource are not limited by it, and would not be if each rose by one more level.
         [[nodiscard]] bool has_slack() const { return level == kUnlimited && load <= capacity; }
     };

@@ -35,6 +35,7 @@ class SharedWork {
     /// Adds a resource and returns its index, counted from 0. If draws are in units at full speed, `capacity` must be
     /// the resource's units times kFullRate.
     std::int32_t add_resource(Wide capacity) { return sharing_.add_resource(capacity); }
+    void reserve_resources(std::size_t count) { sharing_.reserve_resources(count); }
     [[nodiscard]] Draws add_draws(std::span<const Draw> draws) { return sharing_.add_draws(draws); }
     /// Adds activities and returns the index of the first; indices are consecutive, counted from 0. The event of
     /// activity i has slot i of the queue.
