@@ -74,8 +74,8 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
 std::string default_precision(bool on_cpu, const models::Support& supports) {
     if (on_cpu) return "fp32";
     for (const char* precision : {"bf16", "fp16"}) {
-        const auto& had = supports.precisions;
-        if (had.empty() || std::find(had.begin(), had.end(), precision) != had.end()) return precision;
+        const std::vector<std::string>& known = supports.precisions;
+        if (known.empty() || models::Support::lists(known, precision)) return precision;
     }
     return "fp32";
 }
@@ -143,10 +143,10 @@ void check_schedule(const PlanOptions& options, const std::vector<std::string>& 
     std::set<std::string> known;
     for (const std::string& name : implementations) {
         const models::Support supports = models::load_implementation(name).supports;
-        if (supports.source.empty()) return;  // nothing is stated, and nothing is refused
+        // If nothing is stated, nothing is refused.
+        if (supports.source.empty() || models::Support::lists(supports.schedules, options.schedule)) return;
         known.insert(supports.schedules.begin(), supports.schedules.end());
     }
-    if (known.contains(options.schedule)) return;
     throw InputError("command line", "--schedule", options.schedule,
                      known.empty()
                          ? fmt::format("none, since {} has no pipelines", fmt::join(implementations, ", "))

@@ -170,6 +170,18 @@ TEST(Implementations, AreSearchedOnlyForWhatTheySupport) {
     EXPECT_EQ(stacks, (std::set<std::string>{"megatron-core", "torch-ddp"}));
 }
 
+TEST(Implementations, ThatSupportAllNamesTakeEachOfThem) {
+    const Workplace here;
+    const CommandResult done =
+        here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32", "--seq",
+                  "512", "--implementation", "orrery", "--pp", "2", "--schedule", "interleaved-1f1b", "--json"});
+    expect_done(done);
+    for (const json& one : json::parse(done.out).at("plans")) {
+        EXPECT_EQ(one.at("plan").at("parallelism").at("schedule"), "interleaved-1f1b");
+        EXPECT_EQ(one.at("plan").at("training").at("precision"), "bf16") << "the default on GPUs";
+    }
+}
+
 /// Each of these inputs once caused an internal error (exit code 70) or exhausted memory.
 TEST(Limits, AreCheckedOnInput) {
     const Workplace here;
