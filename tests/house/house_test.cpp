@@ -161,6 +161,8 @@ TEST(HouseRules, TidinessRules) {
     EXPECT_EQ(check_tidiness({"kernels/cuda/a.cuh", "int x();\n"}).size(), 1U);
     EXPECT_EQ(check_tidiness({"core/a.cpp", "int x = std::rand();\n"}).size(), 1U);
     EXPECT_TRUE(check_tidiness({"core/a.cpp", "int x = operand(1); // std::rand()\n"}).empty());
+    EXPECT_EQ(check_tidiness({"core/a.cpp", "for (int x : std::views::reverse(v)) f(x);\n"}).size(), 1U);
+    EXPECT_EQ(check_tidiness({"core/a.cpp", "#include <ranges>\n"}).size(), 1U);
     EXPECT_EQ(check_tidiness({"sim/cost/a.cpp", "std::unordered_map<int, int> m;\n"}).size(), 1U);
     EXPECT_TRUE(check_tidiness({"sim/cost/a.cpp", "/* no unordered_map\n here */ const char* s = \"unordered_map\";\n"})
                     .empty());

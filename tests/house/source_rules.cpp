@@ -328,6 +328,7 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
     static const std::regex libc_random(R"(\b(std::rand|std::srand|srand|rand)\s*\()");
     static const std::regex shared_folder(R"(\b(TempDir|temp_directory_path)\s*\()");
     static const std::regex unordered(R"(\bunordered_(multi)?(map|set)\b)");
+    static const std::regex views(R"(\bviews::\w|#include\s*<ranges>)");
     static const std::regex any_number(
         R"re((Integer|Number)Range(\s+\w+)?\s*\{\s*\}|\b(integer|number)s?(_or)?\([^,;]*,\s*\{\s*\})re");
     static const std::regex unfinished(
@@ -344,6 +345,7 @@ std::vector<std::string> check_tidiness(const SourceFile& file) {
             violations.push_back(at(file, 1, "a header starts with #pragma once"));
         }
     }
+    report_matches(file, code, views, "views do not compile with clang 14, which builds the fuzz targets", violations);
     report_matches(file, code, libc_random, "random numbers come from core/random.h", violations);
     if (starts_with(file.path, "sim/")) {
         report_matches(file, code, unordered, "unordered containers are not allowed in sim/", violations);
