@@ -1,9 +1,11 @@
 #include "sim/planner/layer_costs.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "core/error.h"
 #include "sim/planner/isolated_times.h"
@@ -81,6 +83,50 @@ double input_gradient_time_s(const program::Body& body, const Plan& plan, const 
     return sum;
 }
 
+/// A model with few blocks that stand for those of another.
+struct Excerpt {
+    models::ModelSpec model;
+    std::vector<std::int64_t> block_of;  // by block of the other model
+};
+
+/// Kinds of the block before, of the block and of the one after it. A block's costs depend on nothing else.
+using Surroundings = std::array<int, 3>;
+Surroundings surroundings(const models::ModelSpec& model, std::int64_t block) {
+    constexpr int kEnd = -1;
+    const auto kind_of = [&](std::int64_t i) {
+        return i < 0 || i == model.layers ? kEnd : static_cast<int>(model.is_expert_layer(i));
+    };
+    return {kind_of(block - 1), kind_of(block), kind_of(block + 1)};
+}
+
+/// Empty if not every block of `whole` has one with its surroundings.
+std::vector<std::int64_t> block_by_block(const models::ModelSpec& whole, const models::ModelSpec& few) {
+    std::map<Surroundings, std::int64_t> known;
+    for (std::int64_t block = 0; block < few.layers; ++block) known.try_emplace(surroundings(few, block), block);
+    std::vector<std::int64_t> blocks;
+    for (std::int64_t block = 0; block < whole.layers; ++block) {
+        const auto found = known.find(surroundings(whole, block));
+        if (found == known.end()) return {};
+        blocks.push_back(found->second);
+    }
+    return blocks;
+}
+
+/// The model itself with fewer blocks: three of a dense model, six of DeepSeek-V3.
+Excerpt excerpt_of(const models::ModelSpec& whole) {
+    Excerpt excerpt{.model = whole};
+    for (std::int64_t layers = 1; layers <= whole.layers; ++layers) {
+        excerpt.model.layers = layers;
+        const std::int64_t most = whole.has_experts() ? std::min(layers, whole.moe.first_dense_layers) : 0;
+        for (std::int64_t dense = 0; dense <= most; ++dense) {
+            if (whole.has_experts()) excerpt.model.moe.first_dense_layers = dense;
+            excerpt.block_of = block_by_block(whole, excerpt.model);
+            if (!excerpt.block_of.empty()) return excerpt;
+        }
+    }
+    throw_bug(__FILE__, __LINE__, "excerpt_of", "a model that does not stand for itself");
+}
+
 }  // namespace
 
 Choice layer_costs_key(const Choice& choice) {
@@ -97,6 +143,19 @@ Choice layer_costs_key(const Choice& choice) {
 
 LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
                        const Choice& choice) {
+    const Excerpt excerpt = excerpt_of(request.model);
+    PlanRequest few = request;
+    few.model = excerpt.model;
+    LayerCosts costs = layer_costs_of_every_block(few, cluster, cost, choice);
+    std::vector<LayerCost> layers{costs.layers.front()};
+    for (const std::int64_t block : excerpt.block_of) layers.push_back(costs.layers[at(block + 1)]);
+    layers.push_back(costs.layers.back());
+    costs.layers = std::move(layers);
+    return costs;
+}
+
+LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
+                                      const RooflineCost& cost, const Choice& choice) {
     const Choice key = layer_costs_key(choice);
     Plan plan = plan_of(request, key);
     plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are those of whole backward passes

@@ -1,5 +1,5 @@
 // Private to the planner: what each layer of a model costs one rank for one way of cutting layers, independent of
-// pipeline and data parallelism. Read from a lowering of the whole model on one stage.
+// pipeline and data parallelism. Read from a lowering of the model on one stage.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct LayerCost {
 
 struct LayerCosts {
     std::vector<LayerCost> layers;  // embedding, blocks, head
-    models::Operator optimizer;     // the update of all parameters
+    models::Operator optimizer;     // the update of `optimizer_elements` parameters
     std::int64_t optimizer_elements = 0;
     std::int64_t block_transient_bytes = 0;  // the largest of a block's passes, minimum over blocks
 };
@@ -33,6 +33,9 @@ struct LayerCosts {
 /// have.
 [[nodiscard]] LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster,
                                      const RooflineCost& cost, const Choice& choice);
+/// The same from a lowering of every block, where layer_costs lowers one of each kind and copies its costs.
+[[nodiscard]] LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
+                                                    const RooflineCost& cost, const Choice& choice);
 
 /// The choice reduced to the fields on which the costs depend.
 [[nodiscard]] Choice layer_costs_key(const Choice& choice);

@@ -1,0 +1,52 @@
+#include "sim/planner/layer_costs.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/planner/planner_cases.h"
+
+namespace orrery::sim {
+namespace {
+
+void expect_equal(const LayerCost& a, const LayerCost& b) {
+    EXPECT_EQ(a.forward_s, b.forward_s);
+    EXPECT_EQ(a.backward_s, b.backward_s);
+    EXPECT_EQ(a.input_gradient_s, b.input_gradient_s);
+    EXPECT_EQ(a.saved_bytes, b.saved_bytes);
+    EXPECT_EQ(a.dense_parameters, b.dense_parameters);
+    EXPECT_EQ(a.expert_parameters, b.expert_parameters);
+}
+
+TEST(LayerCosts, OfAFewBlocksAreThoseOfEveryBlock) {
+    for (const char* model : {"gpt2", "llama3-8b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "bert-base"}) {
+        for (const char* implementation : {"orrery", "megatron-core", "torch-fsdp2"}) {
+            PlanRequest request = request_for(model, 8, 16, 512);
+            request.implementation = models::load_implementation(implementation);
+            if (request.model.has_experts() && request.model.moe.first_dense_layers > 0) {
+                request.model.moe.layer_interval = 2;  // every second block after the dense ones has experts
+                request.model.layers -= 1;
+            }
+            const topologies::Cluster cluster(request.cluster);
+            const RooflineCost cost(request.cluster);
+            std::vector<Choice> choices{{.micro_batch = 2},
+                                        {.tp = 2, .sequence_parallel = true, .schedule = program::Schedule::zb_h1},
+                                        {.cp = 2, .recompute = program::Recompute::selective},
+                                        {.tp = 2, .sequence_parallel = true, .recompute = program::Recompute::full}};
+            if (request.model.has_experts()) choices.push_back({.dp = 2, .ep = 2, .micro_batch = 2});
+            for (const Choice& choice : choices) {
+                SCOPED_TRACE(std::string(model) + " " + implementation + " " + plan_of(request, choice).name);
+                const LayerCosts few = layer_costs(request, cluster, cost, choice);
+                const LayerCosts every = layer_costs_of_every_block(request, cluster, cost, choice);
+                ASSERT_EQ(few.layers.size(), every.layers.size());
+                for (std::size_t layer = 0; layer < few.layers.size(); ++layer) {
+                    SCOPED_TRACE(layer);
+                    expect_equal(few.layers[layer], every.layers[layer]);
+                }
+                EXPECT_EQ(few.block_transient_bytes, every.block_transient_bytes);
+                EXPECT_LE(few.optimizer_elements, every.optimizer_elements);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace orrery::sim
