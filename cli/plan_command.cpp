@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <limits>
 #include <memory>
@@ -18,17 +19,18 @@
 #include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/planner/planner.h"
+#include "sim/program/stage_layout.h"
 
 namespace orrery::cli {
 namespace {
 
 struct PlanOptions {
     std::string model, cluster, precision, output, data = "synthetic";
-    std::vector<std::string> implementations;        // empty: by the cluster
-    std::string schedule, data_parallel, recompute;  // empty: any
+    std::vector<std::string> implementations;                      // empty: by the cluster
+    std::string schedule, data_parallel, recompute, stage_layout;  // empty: any
     std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0;
     std::int64_t seed = 1234;
-    std::size_t top = 10;
+    std::size_t top = 10, prove = 1;
     bool json = false, strict = false;
     std::optional<double> memory_margin_gib;
     models::ModelParts parts = models::ModelParts::whole;
@@ -49,8 +51,10 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     if (options.tp > 0 && model.heads % options.tp != 0) {
         refuse("--tp", options.tp, "a divisor of the model's heads, " + std::to_string(model.heads));
     }
-    if (options.pp > model.layers) {
-        refuse("--pp", options.pp, "at most the model's layers, " + std::to_string(model.layers));
+    if (options.pp > model.layers + 2) {
+        refuse("--pp", options.pp,
+               fmt::format("at most {}: one stage for each of the model's {} layers, the embedding and the head",
+                           model.layers + 2, model.layers));
     }
     const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(1, degree); };
     const std::int64_t ranks = given(options.tp) * given(options.pp) * given(options.dp) * given(options.cp);
@@ -112,6 +116,9 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     request.dp = options.dp;
     if (options.cp != 0) request.cp = options.cp;
     request.ep = options.ep;
+    if (!options.stage_layout.empty()) {
+        request.stage_layers = program::stage_layout_named(options.stage_layout, "--stage-layout");
+    }
     request.micro_batch_size = options.micro_batch;
     const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
     const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
@@ -127,7 +134,7 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
                        {"/parallelism/schedule", named(options.schedule)},
                        {"/parallelism/chunks", "planner"},
                        {"/parallelism/data_parallel", named(options.data_parallel)},
-                       {"/parallelism/stage_layers", "planner"},
+                       {"/parallelism/stage_layers", named(options.stage_layout)},
                        {"/training/memory/recompute", named(options.recompute)},
                        {"/training/memory/recompute_layers", "planner"},
                        {"/training/micro_batch_size", chosen(options.micro_batch)},
@@ -166,7 +173,8 @@ sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& 
     bool found = false;
     for (const std::string& name : names) {
         try {
-            sim::merge(all, sim::search_plans(make_request(options, model, spec, name), cluster, options.top),
+            sim::merge(all,
+                       sim::search_plans(make_request(options, model, spec, name), cluster, options.top, options.prove),
                        options.top);
             found = true;
         } catch (const InfeasibleError& error) {
@@ -181,11 +189,24 @@ sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& 
     return all;
 }
 
+/// Which ranks of the table are proven.
+std::string proof_text(const sim::PlanSearch& search) {
+    if (std::isinf(search.least_open_s)) return "proven: every plan that fits was simulated\n";
+    const std::size_t proven = sim::proven_results(search);
+    return fmt::format("{} proven: no other plan is faster by more than {}\n",
+                       proven == 1 ? "rank 1 is" : fmt::format("ranks 1 to {} are", proven),
+                       reports::format_percent(sim::kStepTolerance));
+}
+
 int run_plan(const PlanOptions& options) {
     check_outputs({{"--output", options.output}},
                   {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_degrees(options, model);
+    if (options.prove > options.top) {
+        throw InputError("command line", "--prove-top", std::to_string(options.prove),
+                         "at most --top, " + std::to_string(options.top));
+    }
     if (options.data != "synthetic") {  // read it to find errors before the search
         (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
     }
@@ -210,6 +231,7 @@ int run_plan(const PlanOptions& options) {
     print(reports::left_out_text(model));
     for (const std::string& note : notes) print("without " + note + "\n");
     print(reports::ranked_plans_text(ranked, options.top));
+    print(proof_text(search));
     if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
     return kExitDone;
 }
@@ -251,6 +273,10 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_option("--micro-batch", options->micro_batch, "Only this micro-batch size")->check(degree);
     command->add_option("--schedule", options->schedule, "Only this pipeline schedule")
         ->check(CLI::IsMember(schedule_names()));
+    command->add_option(
+        "--stage-layout", options->stage_layout,
+        "Only these blocks on each virtual stage, as Megatron writes them: E embedding, t block, L head, "
+        "| between stages, *n and (...)*n repeat; for example Et*3|(t*4|)*6t*3L");
     command->add_option("--data-parallel", options->data_parallel, "Only this kind of data parallelism")
         ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}));
     command->add_option("--recompute", options->recompute, "Only this kind of activation recomputation")
@@ -261,6 +287,11 @@ void add_plan(CLI::App& app, Action& chosen) {
         ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
         ->capture_default_str();
     command->add_option("--top", options->top, "Number of plans to show")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
+        ->capture_default_str();
+    command
+        ->add_option("--prove-top", options->prove,
+                     "Number of plans shown that are proven to be the best; the others are the best of those simulated")
         ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
         ->capture_default_str();
     add_memory_margin_option(*command, options->memory_margin_gib);

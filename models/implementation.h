@@ -144,6 +144,7 @@ struct Support {
     std::vector<std::string> data_parallel_of_pipelines;  // subset of data_parallel allowed with pp above 1
     std::string default_data_parallel = "ddp";            // used unless the user selects one
     bool shard_groups = false;                            // HSDP: shards inside groups of data-parallel ranks
+    bool stage_layouts = false;                           // the user may give the blocks of each pipeline stage
     std::vector<std::string> precisions;                  // of activations: "fp32", "bf16", "fp16"
     std::vector<std::string> narrow_products;             // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
     std::vector<std::string> recompute;                   // besides "none": "selective", "full"

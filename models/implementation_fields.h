@@ -115,6 +115,7 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("data_parallel_of_pipelines", c.data_parallel_of_pipelines);
     visit("default_data_parallel", c.default_data_parallel);
     visit("shard_groups", c.shard_groups);
+    visit("stage_layouts", c.stage_layouts);
     visit("precisions", c.precisions);
     visit("narrow_products", c.narrow_products);
     visit("recompute", c.recompute);

@@ -12,6 +12,7 @@
 #include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/program/rate_spread.h"
+#include "sim/program/stage_layout.h"
 
 namespace orrery::reports {
 namespace {
@@ -38,6 +39,14 @@ program::MemoryOutlook outlook_of(const PlanResult& result) {
     return program::memory_outlook(result.peak_memory_gib, result.plan);
 }
 
+/// "even" if every stage has as many blocks or the first ones have one more, which frameworks do unasked.
+std::string stages_text(const PlanResult& result) {
+    const std::vector<std::int64_t>& stages = result.plan.parallelism.stage_layers;
+    const std::int64_t layers = result.plan.model.layers;
+    const bool is_even = std::ssize(stages) <= layers && stages == program::even_stages(layers, std::ssize(stages));
+    return is_even ? "even" : program::stage_layout_text(stages);
+}
+
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
         {{"stack", Align::left}, [](const PlanResult& r) { return r.plan.implementation.name; }, nullptr},
@@ -60,6 +69,7 @@ const std::vector<PlanColumn>& plan_columns() {
          },
          nullptr},
         {{"VPP"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.chunks); }, nullptr},
+        {{"stages", Align::left}, stages_text, [](const PlanResult& r) { return stages_text(r) != "even"; }},
         {{"recompute", Align::left},
          [](const PlanResult& r) { return program::name_of(r.plan.training.memory.recompute); },
          nullptr},
@@ -148,6 +158,9 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         text +=
             "VPP: model chunks of a pipeline rank; peak GiB: in use on the fullest device; bubble: waits for other "
             "stages; idle: all time without compute\n";
+        if (std::any_of(headers.begin(), headers.end(), [](const Column& c) { return c.header == "stages"; })) {
+            text += "stages: the layout in Megatron's notation: E embedding, t block, L head, | between stages\n";
+        }
     } else {
         text = "no feasible plan\n";
     }

@@ -151,8 +151,15 @@ const AnalyticBounder::Groups& AnalyticBounder::groups_of(const Choice& choice) 
     return entry->second;
 }
 
-std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) const {
-    return program::even_stages(request_.model.layers, program::virtual_stages(shape_of(choice, 1))).front();
+const std::vector<std::int64_t>& AnalyticBounder::stages_of(const Choice& choice) {
+    const auto [entry, fresh] = stages_.try_emplace({choice.schedule, choice.pp, choice.chunks, choice.ends});
+    if (fresh) entry->second = stage_layers_of(request_, choice);
+    return entry->second;
+}
+
+std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) {
+    const std::vector<std::int64_t>& blocks = stages_of(choice);
+    return *std::max_element(blocks.begin(), blocks.end());
 }
 
 AnalyticBounder::RankSums AnalyticBounder::chunk_sums(const Choice& choice) {
@@ -161,8 +168,7 @@ AnalyticBounder::RankSums AnalyticBounder::chunk_sums(const Choice& choice) {
     const std::vector<LayerCost>& whole = prefix_of(kept).sums;
     const std::vector<LayerCost>& again = prefix_of(choice).sums;
     const ScheduleShape shape = shape_of(choice, 1);
-    const std::vector<std::int64_t> blocks =
-        program::even_stages(request_.model.layers, program::virtual_stages(shape));
+    const std::vector<std::int64_t>& blocks = stages_of(choice);
     std::vector<std::int64_t> first(blocks.size() + 1, 0);  // first block of each virtual stage
     for (std::size_t stage = 0; stage < blocks.size(); ++stage) first[stage + 1] = first[stage] + blocks[stage];
     RankSums ranks(at(choice.pp));

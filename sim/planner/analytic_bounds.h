@@ -43,7 +43,7 @@ class AnalyticBounder {
     /// limit; the number of blocks of the largest chunk if no number does.
     [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
     /// Number of blocks of the largest chunk.
-    [[nodiscard]] std::int64_t largest_chunk(const Choice& choice) const;
+    [[nodiscard]] std::int64_t largest_chunk(const Choice& choice);
     /// How often the model has been lowered on one stage.
     [[nodiscard]] std::int64_t layer_lowerings() const { return static_cast<std::int64_t>(costs_.size()); }
 
@@ -78,6 +78,7 @@ class AnalyticBounder {
     const Prefix& prefix_of(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
     const Groups& groups_of(const Choice& choice);
+    const std::vector<std::int64_t>& stages_of(const Choice& choice);
     [[nodiscard]] RankSums chunk_sums(const Choice& choice);
     [[nodiscard]] static double least_round_s(const RankSums& ranks, std::size_t rank, const OrderFacts& facts,
                                               double micro_batches);
@@ -93,6 +94,8 @@ class AnalyticBounder {
     const RooflineCost& cost_;
     std::map<Choice, Prefix> costs_;
     std::map<Choice, Groups> groups_;
+    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, program::EndWeights>, std::vector<std::int64_t>>
+        stages_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>, std::vector<OrderFacts>> orders_;
 };
 

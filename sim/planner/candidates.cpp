@@ -1,7 +1,9 @@
 #include "sim/planner/candidates.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -12,12 +14,13 @@ namespace orrery::sim {
 namespace {
 
 using program::DataParallel;
+using program::EndWeights;
 using program::Parallelism;
 using program::Plan;
 using program::Recompute;
 using program::Schedule;
 
-std::string name_of_plan(const Plan& plan) {
+std::string name_of_plan(const Plan& plan, EndWeights ends) {
     const Parallelism& p = plan.parallelism;
     const program::MemorySavings& memory = plan.training.memory;
     std::string name =
@@ -28,6 +31,7 @@ std::string name_of_plan(const Plan& plan) {
     if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
     if (p.pp > 1) name += "-" + name_of(p.schedule);
     if (row_of(p.schedule).chunks == program::ScheduleRow::kAnyChunks) name += "-v" + std::to_string(p.chunks);
+    if (ends != EndWeights()) name += "-e" + std::to_string(ends.embedding) + "h" + std::to_string(ends.head);
     if (memory.recompute != Recompute::none) name += "-" + name_of(memory.recompute);
     if (memory.recompute_layers > 0) name += std::to_string(memory.recompute_layers);
     return name + "-mb" + std::to_string(plan.training.micro_batch_size);
@@ -63,6 +67,10 @@ std::string fixed_degrees(const PlanRequest& request) {
     add("cp", request.cp);
     add("ep", request.ep);
     add("micro-batch", request.micro_batch_size);
+    if (!request.stage_layers.empty()) {
+        text += std::string(text.empty() ? " with" : " and") + " a stage layout of " +
+                std::to_string(request.stage_layers.size()) + " stages";
+    }
     return text;
 }
 
@@ -70,9 +78,35 @@ bool is_wanted(std::int64_t asked, std::int64_t degree) {
     return asked == 0 || asked == degree;
 }
 
+/// Whether stages may be other than as even as possible.
+bool lays_out_stages(const PlanRequest& request) {
+    const models::Support& supports = request.implementation.supports;
+    return supports.source.empty() || supports.stage_layouts;
+}
+
+/// What the embedding and the head may count for when stages are balanced: nothing, or about as many blocks as the head
+/// has FLOPs. The embedding has none, but a block less on its rank saves memory.
+std::vector<EndWeights> end_weights(const PlanRequest& request) {
+    std::vector<EndWeights> weights{{}};
+    if (!lays_out_stages(request)) return weights;
+    const models::ModelSpec& model = request.model;
+    const std::int64_t length = request.training.sequence_length;
+    const double head =
+        6 * static_cast<double>(model.vocab) * static_cast<double>(model.hidden) * static_cast<double>(length);
+    const double blocks = model_flops_per_sequence(model, length, models::FlopsConvention::causal_half) - head;
+    const double ratio = head / (blocks / static_cast<double>(model.layers));
+    for (const double blocks_of_head : {std::floor(ratio), std::ceil(ratio)}) {
+        for (const std::int64_t embedding : {0, 1}) {
+            weights.push_back({embedding, static_cast<std::int64_t>(blocks_of_head)});
+        }
+    }
+    return weights;
+}
+
 class Lister {
   public:
-    explicit Lister(const PlanRequest& request) : request_(request), model_(request.model) {}
+    explicit Lister(const PlanRequest& request)
+        : request_(request), model_(request.model), end_weights_(end_weights(request)) {}
 
     CandidateList list() {
         const models::Support& supports = request_.implementation.supports;
@@ -81,10 +115,15 @@ class Lister {
                              "at most " + std::to_string(supports.most_nodes) +
                                  ", which is all that implementation \"" + request_.implementation.name + "\" can use");
         }
+        if (!request_.stage_layers.empty() && !lays_out_stages(request_)) {
+            throw InputError(
+                "the request", "/parallelism/stage_layers", program::stage_layout_text(request_.stage_layers),
+                "none, since the stages of implementation \"" + request_.implementation.name + "\" cannot be given");
+        }
         for (const std::int64_t tp : divisors(request_.devices)) {
             if (!is_wanted(request_.tp, tp) || !has_axis("tp", tp, request_.tp) || !divides_widths(tp)) continue;
             for (const std::int64_t pp : divisors(request_.devices / tp)) {
-                if (!is_wanted(request_.pp, pp) || !has_axis("pp", pp, request_.pp) || pp > model_.layers) continue;
+                if (!is_wanted(request_.pp, pp) || !has_axis("pp", pp, request_.pp) || pp > model_.layers + 2) continue;
                 for (const std::int64_t cp : divisors(request_.devices / tp / pp)) {
                     const std::int64_t dp = request_.devices / tp / pp / cp;
                     if (!tries_context(cp) || !is_wanted(request_.dp, dp)) continue;
@@ -148,20 +187,42 @@ class Lister {
             if (choice.pp == 1 && std::exchange(has_one_stage, true)) continue;
             for (const std::int64_t chunks : chunk_counts(choice)) {
                 choice.chunks = chunks;
-                list_memory(choice);
+                list_layouts(choice);
             }
         }
     }
 
-    /// Numbers of chunks per rank that the schedule allows.
+    /// Numbers of chunks per rank that the schedule allows: those with equal stages, and for each size of the largest
+    /// stage the fewest with uneven ones.
     [[nodiscard]] std::vector<std::int64_t> chunk_counts(const Choice& choice) const {
-        const std::int64_t chunks = row_of(choice.schedule).chunks;
+        const std::int64_t chunks = row_of(choice.schedule).chunks, layers = model_.layers, pp = choice.pp;
         if (chunks != program::ScheduleRow::kAnyChunks) return {chunks};
-        std::vector<std::int64_t> counts;
-        if (model_.layers % choice.pp != 0) return counts;
-        counts = divisors(model_.layers / choice.pp);
-        counts.erase(counts.begin());  // one chunk is 1F1B
-        return counts;
+        std::set<std::int64_t> counts;
+        if (layers % pp == 0) {
+            for (const std::int64_t count : divisors(layers / pp)) counts.insert(count);
+        }
+        if (lays_out_stages(request_)) {
+            for (std::int64_t blocks = 1; blocks * pp < layers; ++blocks) {
+                counts.insert((layers + blocks * pp - 1) / (blocks * pp));
+            }
+        }
+        counts.erase(1);  // one chunk is 1F1B
+        return {counts.begin(), counts.end()};
+    }
+
+    /// Layouts of the stages that differ.
+    void list_layouts(Choice choice) {
+        const std::int64_t stages = row_of(choice.schedule).virtual_stages(choice.pp, choice.chunks);
+        if (!request_.stage_layers.empty()) {
+            if (std::ssize(request_.stage_layers) == stages) list_memory(choice);
+            return;
+        }
+        std::set<std::vector<std::int64_t>> known;
+        for (const EndWeights ends : end_weights_) {
+            choice.ends = ends;
+            const std::vector<std::int64_t> layout = stage_layers_of(request_, choice);
+            if (!layout.empty() && known.insert(layout).second) list_memory(choice);
+        }
     }
 
     void list_memory(Choice choice) {
@@ -178,8 +239,6 @@ class Lister {
     }
 
     void list_family(const Choice& choice) {
-        const std::int64_t stages = row_of(choice.schedule).virtual_stages(choice.pp, choice.chunks);
-        if (stages > model_.layers) return;
         auto [sizes, left_out] =
             micro_batch_sizes(request_.training.global_batch_size / choice.dp, request_.micro_batch_size);
         std::erase_if(sizes, [&](std::int64_t size) {
@@ -205,6 +264,7 @@ class Lister {
 
     const PlanRequest& request_;
     const models::ModelSpec& model_;
+    std::vector<EndWeights> end_weights_;
     CandidateList list_;
     std::optional<std::string> problem_;  // the first error of check_plan
 };
@@ -241,6 +301,14 @@ std::vector<std::string> selective_parts(const PlanRequest& request) {
     return parts.empty() ? had : parts;
 }
 
+std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice) {
+    const program::ScheduleShape shape{.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks};
+    const std::int64_t layers = request.model.layers, stages = program::virtual_stages(shape);
+    if (std::ssize(request.stage_layers) == stages) return request.stage_layers;
+    if (choice.ends != EndWeights()) return program::balanced_stages(layers, shape, choice.ends);
+    return stages > layers ? std::vector<std::int64_t>() : program::even_stages(layers, stages);
+}
+
 program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
     Plan plan{.model = request.model,
               .cluster = request.cluster,
@@ -260,17 +328,18 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
     p.chunks = choice.chunks;
     p.data_parallel = choice.data_parallel;
     p.reduces_every_micro_batch = p.shards_gradients();  // as frameworks that shard gradients do
-    p.stage_layers = program::even_stages(plan.model.layers, p.virtual_stages());
+    p.stage_layers = stage_layers_of(request, choice);
     plan.training.micro_batch_size = choice.micro_batch;
     program::MemorySavings& memory = plan.training.memory;
     memory.recompute = choice.recompute;
     memory.recompute_layers = -1;
     memory.recompute_parts.clear();
     if (choice.recompute == Recompute::selective) memory.recompute_parts = selective_parts(request);
-    if (choice.recompute == Recompute::full && choice.recompute_layers < p.stage_layers.front()) {
+    if (choice.recompute == Recompute::full &&
+        choice.recompute_layers < *std::max_element(p.stage_layers.begin(), p.stage_layers.end())) {
         memory.recompute_layers = choice.recompute_layers;
     }
-    plan.name = name_of_plan(plan);
+    plan.name = name_of_plan(plan, choice.ends);
     return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/planner/planner.h"
+#include "sim/program/stage_layout.h"
 
 namespace orrery::sim {
 
@@ -22,6 +23,7 @@ struct Choice {
     bool sequence_parallel = false;
     program::Schedule schedule = program::Schedule::one_f_one_b;
     std::int64_t chunks = 1;
+    program::EndWeights ends;  // the layout of the stages; none: as even as possible
     program::DataParallel data_parallel = program::DataParallel::ddp;
     program::Recompute recompute = program::Recompute::none;
     /// Full recomputation: recomputed blocks of each chunk. -1: all, or not decided yet (the search then takes the
@@ -37,14 +39,18 @@ struct Family {
 };
 
 struct CandidateList {
-    std::vector<Family> families;  // in the order of tp, pp, cp, ep, sp, schedule, chunks, data parallelism, recompute
-    std::int64_t considered = 0;   // candidates in the families
-    std::int64_t left_out = 0;     // candidates whose micro-batch size divides but lies close to one that is tried
+    /// In the order of tp, pp, cp, ep, sp, schedule, chunks, layout, data parallelism, recompute.
+    std::vector<Family> families;
+    std::int64_t considered = 0;  // candidates in the families
+    std::int64_t left_out = 0;    // candidates whose micro-batch size divides but lies close to one that is tried
 };
 
 /// Throws InputError if no plan divides evenly, if all plans break a rule of check_plan, or if the implementation
 /// cannot use that many nodes.
 [[nodiscard]] CandidateList list_candidates(const PlanRequest& request);
+
+/// The blocks of each virtual stage: the request's, if it gives as many. Empty if there are too many stages.
+[[nodiscard]] std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice);
 
 /// The complete plan, named after its choice.
 [[nodiscard]] program::Plan plan_of(const PlanRequest& request, const Choice& choice);

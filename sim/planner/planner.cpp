@@ -23,10 +23,6 @@ using program::Plan;
 using program::PlanResult;
 using program::Recompute;
 
-/// The second step is the one simulated. With uneven stages later steps may differ from it by this much, and so may an
-/// extrapolated step. A bound prunes only if it is worse by more than this.
-constexpr double kTolerance = 1e-3;
-
 constexpr const char* kStatesDoNotFit = "parameters, gradients and optimizer states alone exceed device memory";
 
 /// A candidate that may still be among the best.
@@ -51,10 +47,11 @@ std::string one_digit(double value) {
 
 class Search {
   public:
-    Search(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep)
+    Search(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep, std::size_t prove)
         : request_(request),
           cluster_(cluster),
           keep_(keep),
+          prove_(prove),
           cost_(request.cluster, request.rates),
           bounder_(request, cluster, cost_) {}
 
@@ -69,8 +66,10 @@ class Search {
         for (const Family& family : list.families) bound_family(family);
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
+            // A bound prunes only what is slower by more than the error of a step time.
             if (search_.results.size() == keep_ &&
-                (1 - kTolerance) * node.least_step_s > search_.results.back().step_time_s) {
+                (1 - kStepTolerance) * node.least_step_s > search_.results[prove_ - 1].step_time_s) {
+                search_.least_open_s = node.least_step_s;
                 break;
             }
             nodes_.pop();
@@ -242,7 +241,7 @@ class Search {
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
-    std::size_t keep_;
+    std::size_t keep_, prove_;
     RooflineCost cost_;
     AnalyticBounder bounder_;
     std::int64_t limit_ = 0;
@@ -281,11 +280,21 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
     into.simulated_exactly += from.simulated_exactly;
+    into.least_open_s = std::min(into.least_open_s, from.least_open_s);
 }
 
-PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep) {
-    ORRERY_CHECK(keep > 0, "a search that keeps no plan");
-    return Search(request, cluster, keep).run();
+std::size_t proven_results(const PlanSearch& search) {
+    const auto is_proven = [&](const PlanResult& result) {
+        return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;
+    };
+    return static_cast<std::size_t>(std::find_if_not(search.results.begin(), search.results.end(), is_proven) -
+                                    search.results.begin());
+}
+
+PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
+                        std::size_t prove) {
+    ORRERY_CHECK(prove > 0 && prove <= keep, "a search that proves no plan, or more than it keeps");
+    return Search(request, cluster, keep, prove).run();
 }
 
 }  // namespace orrery::sim

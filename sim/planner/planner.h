@@ -2,7 +2,9 @@
 // simulates the others and ranks them by step time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,6 +31,7 @@ struct PlanRequest {
     std::vector<program::Recompute> recompute{program::Recompute::none};
     // 0: any; otherwise only plans with this degree or micro-batch size.
     std::int64_t tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch_size = 0;
+    std::vector<std::int64_t> stage_layers;  // blocks of each virtual stage; empty: any
     std::map<std::string, std::string> origins;
     std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
 };
@@ -53,16 +56,27 @@ struct PlanSearch {
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory
     std::int64_t simulated = 0;            // candidates that fit and whose lower bound was good enough
     std::int64_t simulated_exactly = 0;    // those simulated with all their micro-batches; the others are exact to 2e-3
+    /// A lower bound on the step time of every candidate that may fit and was not simulated; infinite if there is none.
+    double least_open_s = std::numeric_limits<double>::infinity();
 };
 
-/// The best `keep` (> 0) plans, by branch and bound. Every candidate first gets analytic bounds on its memory and step
-/// time, summed over its layers. In the order of that step bound, candidates that may fit are lowered with few
-/// micro-batches, which gives the exact memory and a tighter bound. Those that fit are simulated, until no remaining
-/// bound beats the worst plan kept. The result is the same as if every candidate were simulated. Recomputation is tried
-/// only where the candidate does not fit without it (provided the request allows Recompute::none), and full
-/// recomputation only of the fewest blocks that make it fit. Throws InputError if no candidate divides evenly or if the
-/// request breaks a rule of check_plan, and InfeasibleError if none fits; both name the cause.
-[[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep);
+/// A step time found by the search is right to this share: the second step is the one simulated, from which later ones
+/// may differ a little with uneven stages, and long steps are extrapolated.
+inline constexpr double kStepTolerance = 2e-3;
+/// The number of leading results for which it is proven that no other candidate is faster by more than kStepTolerance.
+[[nodiscard]] std::size_t proven_results(const PlanSearch& search);
+
+/// The best plans, by branch and bound: `keep` (> 0) of them, of which the first `prove` (1 to keep) are proven to be
+/// the best; the further ones are the best of those that were simulated. Every candidate first gets analytic bounds on
+/// its memory and step time, summed over its layers. In the order of that step bound, candidates that may fit are
+/// lowered with few micro-batches, which gives the exact memory and a tighter bound. Those that fit are simulated,
+/// until there are `keep` and no remaining bound beats the worst to be proven. The proven results are the same as if
+/// every candidate were simulated. Recomputation is tried only where the candidate does not fit without it (provided
+/// the request allows Recompute::none), and full recomputation only of the fewest blocks that make it fit. Throws
+/// InputError if no candidate divides evenly or if the request breaks a rule of check_plan, and InfeasibleError if none
+/// fits; both name the cause.
+[[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
+                                      std::size_t prove);
 
 /// Implementations to search if the user names none: Orrery itself on CPU ranks and on GPUs that `orrery calibrate` has
 /// measured, else Megatron-Core and FSDP2.

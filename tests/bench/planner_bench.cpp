@@ -25,13 +25,13 @@ sim::PlanRequest request_for(const std::string& implementation, const char* mode
 
 void search(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch,
             std::int64_t sequence) {
-    constexpr std::size_t kKept = 10;
+    constexpr std::size_t kKept = 10, kProven = 1;  // as `orrery plan` does by default
     for (auto _ : state) {
         const topologies::Cluster cluster(topologies::load_cluster("dgx-h100", devices));
         sim::PlanSearch found;
         for (const std::string& implementation : sim::default_implementations(cluster.spec())) {
             const sim::PlanRequest request = request_for(implementation, model, devices, batch, sequence);
-            sim::merge(found, sim::search_plans(request, cluster, kKept), kKept);
+            sim::merge(found, sim::search_plans(request, cluster, kKept, kProven), kKept);
         }
         state.counters["candidates"] = static_cast<double>(found.considered);
         state.counters["layer_lowerings"] = static_cast<double>(found.layer_lowerings);

@@ -170,6 +170,53 @@ TEST(Implementations, AreSearchedOnlyForWhatTheySupport) {
     EXPECT_EQ(stacks, (std::set<std::string>{"megatron-core", "torch-ddp"}));
 }
 
+TEST(StageLayouts, AreTakenAndPrintedAsMegatronWritesThem) {
+    const Workplace here;
+    const auto plan = [&](const std::string& layout, const std::string& format) {
+        std::vector<std::string> words{"plan",
+                                       "--model",
+                                       "gpt2",
+                                       "--cluster",
+                                       "dgx-h100",
+                                       "--gpus",
+                                       "4",
+                                       "--pp",
+                                       "4",
+                                       "--global-batch",
+                                       "32",
+                                       "--seq",
+                                       "512",
+                                       "--top",
+                                       "1",
+                                       "--implementation",
+                                       "megatron-core",
+                                       "--schedule",
+                                       "1f1b",
+                                       "--stage-layout",
+                                       layout};
+        if (!format.empty()) words.push_back(format);
+        return here.run(words);
+    };
+    const CommandResult done = plan("E|t*5|(t)*5|t*2L", "--json");
+    expect_done(done);
+    EXPECT_EQ(json::parse(done.out).at("plans").at(0).at("plan").at("parallelism").at("stage_layers"),
+              json({0, 5, 5, 2}));
+    const CommandResult text = plan("Ett|t*4,|t*4|ttL", "");
+    expect_done(text);
+    EXPECT_NE(text.out.find("Et*2|(t*4|)*2t*2L"), std::string::npos) << text.out;
+    expect_refused(plan("Et*4|t*4|m|t*4L", ""), 2, {"--stage-layout: layout: got Et*4|t*4|m|t*4L", "not 'm'"});
+    expect_refused(plan("Et*4|t*4||t*4L", ""), 2, {"/parallelism/stage_layers/2: got 0"});
+    expect_refused(plan("Et*4|t*4|t*4|t*4L", ""), 2, {"a sum of 16", "12, the model's layers"});
+    expect_refused(plan("Et*4|t*8L", ""), 2, {"no plan divides", "stage layout of 2 stages"});
+    expect_refused(
+        here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "2", "--pp", "2", "--global-batch",
+                  "32", "--seq", "512", "--implementation", "megatron-lm-2021", "--stage-layout", "Et*5|t*7L"}),
+        2, {"/parallelism/stage_layers: got Et*5|t*7L", "\"megatron-lm-2021\" cannot be given"});
+    expect_refused(here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--pp", "15",
+                             "--global-batch", "32", "--seq", "512"}),
+                   2, {"--pp: got 15", "at most 14"});
+}
+
 TEST(Implementations, ThatSupportAllNamesTakeEachOfThem) {
     const Workplace here;
     const CommandResult done =

@@ -231,7 +231,7 @@ TEST(BadInput, FlagsOfPlan) {
     const std::vector<std::string> before = here.names();
     for (const Case& one : {
              Case{{"--tp", "3"}, {"--tp: got 3; allowed: a divisor of the model's heads, 4"}},
-             Case{{"--pp", "8"}, {"--pp: got 8; allowed: at most the model's layers, 4"}},
+             Case{{"--pp", "8"}, {"--pp: got 8; allowed: at most 6"}},
              Case{{"--gpus", "3", "--tp", "2"}, {"--gpus: got 3; allowed: a multiple of 2"}},
              Case{{"--dp", "2", "--tp", "2", "--pp", "4"}, {"--gpus: got 8; allowed: 16"}},
              Case{{"--global-batch", "7", "--dp", "8"}, {"--global-batch: got 7; allowed: a multiple of 8"}},

@@ -36,7 +36,7 @@ Drawn draw(PlanRequest request, int count) {
         Choice choice = family.choice;
         choice.micro_batch = family.micro_batches[random() % std::min<std::size_t>(3, family.micro_batches.size())];
         if (choice.recompute == Recompute::full) {
-            const std::int64_t most = plan_of(request, choice).parallelism.stage_layers.front();
+            const std::int64_t most = largest_stage(plan_of(request, choice));
             choice.recompute_layers = static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(most));
         }
         if (choice.pp <= 8) drawn.choices.push_back(choice);

@@ -78,13 +78,43 @@ TEST(Candidates, DegreesFitTheModelAndTheSequenceLength) {
     fixed.ep = 4;
     EXPECT_EQ(degrees(fixed, &Choice::cp), (Set{2}));
     EXPECT_EQ(degrees(fixed, &Choice::ep), (Set{4}));
-    // 32 blocks on 4 ranks: interleaved chunks of 4, 2 and 1 block; ZB-V always has two chunks.
+    // 32 blocks on 4 ranks: interleaved chunks of 4, up to 3, 2 and 1 block; ZB-V always has two chunks.
     PlanRequest deep = request_for("llama3-8b", 16, 16, 4096);
     deep.pp = 4;
     deep.schedules = {Schedule::interleaved};
+    EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2, 3, 4, 8}));
+    deep.implementation = models::load_implementation("megatron-lm-2021");  // its stages are equal
     EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2, 4, 8}));
+    deep.implementation = models::load_implementation("orrery");
     deep.schedules = {Schedule::zb_v};
     EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2}));
+}
+
+TEST(Candidates, StagesAreEvenOrBalancedByTheEnds) {
+    using Layouts = std::set<std::vector<std::int64_t>>;
+    const auto layouts = [](const PlanRequest& request) {
+        Layouts found;
+        for (const Family& family : list_candidates(request).families) {
+            found.insert(plan_of(request, family.choice).parallelism.stage_layers);
+        }
+        return found;
+    };
+    // The head of llama3-8b has the FLOPs of between two and three blocks.
+    PlanRequest request = request_for("llama3-8b", 4, 16, 1024);
+    request.pp = 4;
+    request.schedules = {Schedule::one_f_one_b};
+    EXPECT_EQ(layouts(request), (Layouts{{8, 8, 8, 8}, {8, 8, 9, 7}, {8, 9, 9, 6}, {7, 9, 9, 7}}));
+    request.implementation = models::load_implementation("megatron-lm-2021");
+    EXPECT_EQ(layouts(request), (Layouts{{8, 8, 8, 8}}));
+    request = request_for("llama3-405b", 16'384, 2048, 8192);
+    request.tp = 8;
+    request.pp = 16;
+    request.schedules = {Schedule::interleaved};
+    std::vector<std::int64_t> published(128, 1);  // 126 blocks; the first and the last stage have none
+    published.front() = published.back() = 0;
+    EXPECT_EQ(layouts(request).count(published), 1U);
+    request.stage_layers = published;
+    EXPECT_EQ(layouts(request), (Layouts{published}));
 }
 
 TEST(Candidates, SelectiveRecomputationIncludesUnfusedAttention) {

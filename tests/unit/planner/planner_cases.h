@@ -38,8 +38,14 @@ inline PlanRequest plain(PlanRequest request) {
     return request;
 }
 
+/// The best plans, all of them proven.
 inline PlanSearch search(const PlanRequest& request, std::size_t keep) {
-    return search_plans(request, topologies::Cluster(request.cluster), keep);
+    return search_plans(request, topologies::Cluster(request.cluster), keep, keep);
+}
+
+/// The most blocks of a virtual stage.
+inline std::int64_t largest_stage(const program::Plan& plan) {
+    return *std::max_element(plan.parallelism.stage_layers.begin(), plan.parallelism.stage_layers.end());
 }
 
 inline std::int64_t peak_of(const program::Plan& plan) {

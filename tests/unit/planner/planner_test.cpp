@@ -35,7 +35,7 @@ std::vector<PlanResult> brute_force(const PlanRequest& request) {
             Choice without = choice;
             without.recompute = Recompute::none;
             if (choice.recompute != Recompute::none && has_none && fits(without)) continue;
-            const std::int64_t blocks = plan_of(request, choice).parallelism.stage_layers.front();
+            const std::int64_t blocks = largest_stage(plan_of(request, choice));
             if (choice.recompute == Recompute::full) choice.recompute_layers = 1;
             while (choice.recompute == Recompute::full && choice.recompute_layers < blocks && !fits(choice)) {
                 ++choice.recompute_layers;
@@ -130,6 +130,27 @@ TEST(PlanSearch, ResultsEqualTheWholeSimulation) {
     }
 }
 
+TEST(PlanSearch, ProvesTheFirstResultsAlone) {
+    const PlanRequest request = request_for("gpt2-medium", 8, 16, 1024);
+    const topologies::Cluster cluster(request.cluster);
+    constexpr std::size_t kKept = 6;
+    const PlanSearch every = search(request, kAll), all = search_plans(request, cluster, kKept, kKept);
+    EXPECT_EQ(proven_results(every), feasible_of(every).size());
+    EXPECT_GE(proven_results(all), kKept);
+    for (const std::size_t prove : {std::size_t{1}, std::size_t{2}}) {
+        const PlanSearch found = search_plans(request, cluster, kKept, prove);
+        const std::vector<PlanResult> results = feasible_of(found);
+        ASSERT_EQ(results.size(), kKept);
+        const std::size_t proven = proven_results(found);
+        EXPECT_GE(proven, prove);
+        for (std::size_t i = 0; i < proven; ++i) {
+            EXPECT_LE((1 - kStepTolerance) * results[i].step_time_s, every.results[i].step_time_s) << i;
+        }
+        EXPECT_LE(found.simulated, all.simulated);
+        EXPECT_LT(found.candidate_lowerings, all.candidate_lowerings);
+    }
+}
+
 TEST(PlanSearch, IsDeterministic) {
     const PlanRequest request = request_for("gpt2-xl", 8, 32, 1024);
     const PlanSearch one = search(request, 4), two = search(request, 4);
@@ -168,7 +189,7 @@ TEST(PlanSearch, KeepsTheDegreesThatTheRequestFixes) {
     request.dp = 2;
     request.micro_batch_size = 385;  // left out unless the request fixes it
     const PlanSearch found = search(plain(request), kAll);
-    EXPECT_EQ(found.considered, 2);  // with and without sequence parallelism
+    EXPECT_EQ(found.considered, 6);  // three layouts of the stages, with and without sequence parallelism
     for (const PlanResult& result : found.results) {
         EXPECT_EQ(result.plan.parallelism.tp, 2);
         EXPECT_EQ(result.plan.parallelism.pp, 2);
@@ -218,7 +239,7 @@ TEST(PlanSearch, ExplainsWhyNothingIsFound) {
               "gpt2: no plan divides with dp 2: 8 devices into dp * tp * pp with heads 12, kv_heads 12 and ffn_hidden "
               "3072 multiples of tp, pp at most 12 layers, and the global batch 7 a multiple of dp * micro-batch");
     EXPECT_EQ(message_of(plain(request_for("llama3-405b", 8, 8, 128))).substr(0, 97),
-              "llama3-405b: none of 50 plans fits in the 78.6 GiB that a rank may use; the closest needs at leas");
+              "llama3-405b: none of 96 plans fits in the 78.6 GiB that a rank may use; the closest needs at leas");
     EXPECT_EQ(message_of(request_for("gpt2", 1, 1, 2048)),
               "the request: /training/sequence_length: got 2048; allowed: at most 1024, the model's learned positions");
     EXPECT_EQ(message_of(request_for("gpt2", 1, std::int64_t{1} << 29, 128)),
