@@ -243,6 +243,8 @@ TEST(BadInput, FlagsOfPlan) {
              Case{{"--seq", "100"}, {"100", "64"}},
              Case{{"--seq", "1.5"}, {"--seq", "1.5"}},
              Case{{"--seed", "-1"}, {"--seed", "-1"}},
+             Case{{"--prove-top", "5", "--top", "2"}, {"--prove-top: got 5; allowed: at most --top, 2"}},
+             Case{{"--prove-top", "0"}, {"--prove-top", "0"}},
              Case{{"--precision", "fp4"}, {"--precision", "fp4", "fp32", "tf32", "bf16", "fp16", "fp8"}},
              Case{{"--schedule", "zb"}, {"--schedule", "zb", "gpipe"}},
              Case{{"--model", "lama3-8b"}, {"\"lama3-8b\"", "did you mean \"llama3-8b\"?"}},
