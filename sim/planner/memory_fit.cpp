@@ -141,6 +141,7 @@ class Remedies {
                                    plan.parallelism.tp *= 2;
                                }}});
         }
+        if (2 * p_.virtual_stages() > plan_.model.layers) return;
         kinds_.push_back({{describe("pp", p_.pp), [half](Plan& plan) {
                                half(plan);
                                plan.parallelism.pp *= 2;

@@ -107,6 +107,21 @@ TEST(Remedies, CombineChangesWhereOneDoesNotSuffice) {
     EXPECT_GT(*counts.begin(), 1U);
 }
 
+TEST(Remedies, LeaveAPipelineOfAsManyStagesAsBlocksAsItIs) {
+    Plan plan = best_plan("megatron-core");
+    plan.parallelism = {.dp = 2, .pp = plan.model.layers};
+    plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.pp);
+    plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
+    plan.training.global_batch_size = 128;
+    plan.training.micro_batch_size = 64;
+    plan.training.memory = {};
+    program::check_plan(plan, "deep");
+    ASSERT_FALSE(memory_fit(program::lower(plan)).fits());
+    for (const Remedy& remedy : remedies(plan, topologies::Cluster(plan.cluster), 10)) {
+        EXPECT_EQ(remedy.plan.parallelism.pp, plan.parallelism.pp);
+    }
+}
+
 TEST(Remedies, RespectTheImplementationsLimits) {
     Plan plan = best_plan("torch-fsdp2");
     plan.implementation = models::load_implementation("torch-ddp");
