@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/backward.h"
 #include "core/error.h"
+#include "core/reversed.h"
 
 namespace orrery::program {
 namespace {
@@ -155,7 +155,7 @@ void RankLayoutBuilder::place_flat() {
     for (const ParameterRange range : kRanges) {
         result_.range_begin[range] = next;
         for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-            for (LaidLayer& layer : backward(layout_.chunks[c].layers)) {
+            for (LaidLayer& layer : reversed(layout_.chunks[c].layers)) {
                 layer.segment.parameter_base[range] = layer.segment.gradient_base[range] = next;
                 push_parameters(c, layer, range, next);
                 next += layer.lowered->elements[range];
@@ -242,7 +242,7 @@ void RankLayoutBuilder::stage_buckets() {
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
         const bool every = plan_.parallelism.reduces_every_micro_batch;
         std::vector<BucketCut>& last = every ? layout_.chunks[c].staged_last : layout_.staged_last;
-        for (LaidLayer& layer : backward(layout_.chunks[c].layers)) {
+        for (LaidLayer& layer : reversed(layout_.chunks[c].layers)) {
             for (BucketCut& cut : layer.cuts) {
                 if (!cut.reduction.staged) continue;
                 cut.reduction_offset = count++ % kStagingBuffers * layout_.staging_bytes;
@@ -314,7 +314,7 @@ void RankLayoutBuilder::assign_window_slots() {
 void RankLayoutBuilder::lay_part(ChunkIndex chunk, const Unit& unit, Unit::Part& part) {
     const std::int64_t begin = result_.parameter_elements;
     const std::size_t first = result_.parameters.size();
-    for (const std::size_t l : backward(unit.layers)) {
+    for (const std::size_t l : reversed(unit.layers)) {
         LaidLayer& layer = layout_.chunks[chunk].layers[l];
         for (const ParameterRange range : kRanges) {
             if (&unit.of(range) != &part) continue;
@@ -352,7 +352,7 @@ void RankLayoutBuilder::place_units() {
     assign_window_slots();
     std::int64_t roots = 0, slot = 0;  // padded elements of all root units, and of the largest other unit
     for (const ChunkIndex c : layout_.chunks.indices_backward()) {
-        for (Unit& unit : backward(layout_.chunks[c].units)) {
+        for (Unit& unit : reversed(layout_.chunks[c].units)) {
             for (Unit::Part& part : unit.parts) lay_part(c, unit, part);
             if (unit.root) roots += unit.elements();
             if (!unit.root) slot = std::max(slot, unit.elements());

@@ -7,9 +7,9 @@ namespace orrery {
 /// A range from its last element to its first, for loops. Stands in for std::views::reverse, whose header clang 14 does
 /// not compile with GCC 12's library.
 template <typename Range>
-class Backward {
+class Reversed {
   public:
-    explicit Backward(Range& range) : range_(range) {}
+    explicit Reversed(Range& range) : range_(range) {}
     [[nodiscard]] auto begin() const { return std::rbegin(range_); }
     [[nodiscard]] auto end() const { return std::rend(range_); }
 
@@ -18,8 +18,8 @@ class Backward {
 };
 /// The range must outlive the result.
 template <typename Range>
-[[nodiscard]] Backward<Range> backward(Range& range) {
-    return Backward<Range>(range);
+[[nodiscard]] Reversed<Range> reversed(Range& range) {
+    return Reversed<Range>(range);
 }
 
 }  // namespace orrery
