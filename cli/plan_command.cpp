@@ -117,7 +117,7 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     if (options.cp != 0) request.cp = options.cp;
     request.ep = options.ep;
     if (!options.stage_layout.empty()) {
-        request.stage_layers = program::stage_layout_named(options.stage_layout, "--stage-layout");
+        request.stage_layers = program::stage_layout_named(options.stage_layout, "command line", "--stage-layout");
     }
     request.micro_batch_size = options.micro_batch;
     const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
@@ -193,7 +193,7 @@ sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& 
 std::string proof_text(const sim::PlanSearch& search) {
     if (std::isinf(search.least_open_s)) return "proven: every plan that fits was simulated\n";
     const std::size_t proven = sim::proven_results(search);
-    return fmt::format("{} proven: no other plan is faster by more than {}\n",
+    return fmt::format("{} proven: no other plan considered is faster by more than {}\n",
                        proven == 1 ? "rank 1 is" : fmt::format("ranks 1 to {} are", proven),
                        reports::format_percent(sim::kStepTolerance));
 }

@@ -144,12 +144,12 @@ struct Support {
     std::vector<std::string> data_parallel_of_pipelines;  // subset of data_parallel allowed with pp above 1
     std::string default_data_parallel = "ddp";            // used unless the user selects one
     bool shard_groups = false;                            // HSDP: shards inside groups of data-parallel ranks
-    bool stage_layouts = false;                           // the user may give the blocks of each pipeline stage
-    std::vector<std::string> precisions;                  // of activations: "fp32", "bf16", "fp16"
-    std::vector<std::string> narrow_products;             // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
-    std::vector<std::string> recompute;                   // besides "none": "selective", "full"
-    std::vector<std::string> recompute_parts;             // of selective: names of models::BlockPart
-    std::vector<std::string> offload;                     // "activations", "optimizer", "parameters"
+    bool stage_layouts = false;  // the user may give the blocks of each pipeline stage; else the framework divides them
+    std::vector<std::string> precisions;       // of activations: "fp32", "bf16", "fp16"
+    std::vector<std::string> narrow_products;  // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
+    std::vector<std::string> recompute;        // besides "none": "selective", "full"
+    std::vector<std::string> recompute_parts;  // of selective: names of models::BlockPart
+    std::vector<std::string> offload;          // "activations", "optimizer", "parameters"
     std::string compiled_as;  // with torch.compile: the implementation that results, if it is based on this one; else
                               // the one whose kernels are used. Empty: no change
     std::string eager_as;     // if it compiles by default: the implementation whose kernels it uses without

@@ -18,9 +18,9 @@ struct AnalyticBounds {
     /// and the activations that layers save for the micro-batches that the schedule keeps in flight. Boundary buffers
     /// and windows are left out; transient values are left out unless the memory is an arena laid out ahead.
     std::int64_t least_memory_bytes = 0;
-    std::int64_t least_state_bytes = 0;  // the same without activations
-                                         /// Lower bound on the step time. W is a rank's computation for one
-                                         /// micro-batch, F and B the forward and backward
+    /// The same without activations.
+    std::int64_t least_state_bytes = 0;
+    /// Lower bound on the step time. W is a rank's computation for one micro-batch, F and B the forward and backward
     /// parts of its first chunk, m the number of micro-batches, O the optimizer, D the gradient reduction, G the gather
     /// of the parameters. The bound is the maximum over pipeline ranks r of
     ///   sum over i < r of (F_i + B_i)  +  m W_r  +  O_r      unless backward passes are split

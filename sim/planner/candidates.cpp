@@ -84,6 +84,11 @@ bool lays_out_stages(const PlanRequest& request) {
     return supports.source.empty() || supports.stage_layouts;
 }
 
+/// Each stage has a block, except that the first and the last may have none where stages are laid out.
+std::int64_t most_stages(const PlanRequest& request) {
+    return request.model.layers + (lays_out_stages(request) ? 2 : 0);
+}
+
 /// What the embedding and the head may count for when stages are balanced: nothing, or about as many blocks as the head
 /// has FLOPs. The embedding has none, but a block less on its rank saves memory.
 std::vector<EndWeights> end_weights(const PlanRequest& request) {
@@ -123,7 +128,8 @@ class Lister {
         for (const std::int64_t tp : divisors(request_.devices)) {
             if (!is_wanted(request_.tp, tp) || !has_axis("tp", tp, request_.tp) || !divides_widths(tp)) continue;
             for (const std::int64_t pp : divisors(request_.devices / tp)) {
-                if (!is_wanted(request_.pp, pp) || !has_axis("pp", pp, request_.pp) || pp > model_.layers + 2) continue;
+                if (!is_wanted(request_.pp, pp) || !has_axis("pp", pp, request_.pp) || pp > most_stages(request_))
+                    continue;
                 for (const std::int64_t cp : divisors(request_.devices / tp / pp)) {
                     const std::int64_t dp = request_.devices / tp / pp / cp;
                     if (!tries_context(cp) || !is_wanted(request_.dp, dp)) continue;
@@ -137,7 +143,7 @@ class Lister {
             model_.name + ": no plan divides" + fixed_degrees(request_) + ": " + std::to_string(request_.devices) +
             " devices into dp * tp * pp with heads " + std::to_string(model_.heads) + ", kv_heads " +
             std::to_string(model_.kv_heads) + " and ffn_hidden " + std::to_string(model_.ffn_hidden) +
-            " multiples of tp, pp at most " + std::to_string(model_.layers) + " layers, and the global batch " +
+            " multiples of tp, pp at most " + std::to_string(most_stages(request_)) + ", and the global batch " +
             std::to_string(request_.training.global_batch_size) + " a multiple of dp * micro-batch" + missing_axes());
     }
 

@@ -49,9 +49,8 @@ struct PlanSearch {
     std::vector<program::PlanResult> results;
     std::int64_t considered = 0;  // candidates that divide evenly
     std::int64_t left_out = 0;    // skipped: their micro-batch is above 32 and within an eighth of a considered one
-    std::int64_t too_large =
-        0;  // candidates that do not fit in memory
-            /// Lowerings of the model on one stage; every candidate's analytic bounds are summed from their layers.
+    std::int64_t too_large = 0;   // candidates that do not fit in memory
+    /// Lowerings on one stage of a few blocks, from whose costs every candidate's analytic bounds are summed.
     std::int64_t layer_lowerings = 0;
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory
     std::int64_t simulated = 0;            // candidates that fit and whose lower bound was good enough

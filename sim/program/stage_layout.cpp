@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <tuple>
+#include <utility>
 
 #include "core/error.h"
 
@@ -13,7 +13,7 @@ namespace orrery::program {
 namespace {
 
 /// Longer layouts are refused: no model has as many blocks.
-constexpr std::size_t kMostItems = 100'000;
+constexpr std::size_t kMostItems = 100'000, kMostCharacters = 10'000;
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
@@ -22,12 +22,19 @@ std::size_t at(std::int64_t index) {
 /// Parses the notation into its items, one letter each.
 class LayoutParser {
   public:
-    LayoutParser(const std::string& text, const std::string& source) : text_(text), source_(source) {}
+    LayoutParser(const std::string& text, const std::string& source, const std::string& key)
+        : text_(text), source_(source), key_(key) {}
 
+    /// One E first, one L last.
     std::string items() {
-        if (text_.size() > kMostItems / 10) refuse(fmt::format("at most {} characters", kMostItems / 10));
+        if (text_.size() > kMostCharacters) {
+            throw InputError(source_, key_, fmt::format("{} characters", text_.size()),
+                             fmt::format("at most {}", kMostCharacters));
+        }
         std::string items = sequence();
         if (next_ < text_.size()) refuse("\")\" only after \"(\"");
+        if (items.find_last_of('E') != 0) refuse("one E, the embedding, before everything else");
+        if (items.find('L') != items.size() - 1) refuse("one L, the head, after everything else");
         return items;
     }
 
@@ -70,10 +77,10 @@ class LayoutParser {
         if (next_ == first || times == 0) refuse("a positive number after *");
         return times;
     }
-    [[noreturn]] void refuse(const std::string& allowed) const { throw InputError(source_, "layout", text_, allowed); }
+    [[noreturn]] void refuse(const std::string& allowed) const { throw InputError(source_, key_, text_, allowed); }
 
     const std::string& text_;
-    const std::string& source_;
+    const std::string &source_, &key_;
     std::size_t next_ = 0;
 };
 
@@ -137,15 +144,9 @@ std::string stage_layout_text(const std::vector<std::int64_t>& stage_layers) {
     return text + stage_text(stage_layers.back()) + "L";
 }
 
-std::vector<std::int64_t> stage_layout_named(const std::string& text, const std::string& source) {
-    const std::string items = LayoutParser(text, source).items();
-    const auto refuse = [&](const char* allowed) { throw InputError(source, "layout", text, allowed); };
-    if (items.empty() || items.front() != 'E' || std::count(items.begin(), items.end(), 'E') != 1) {
-        refuse("one E, the embedding, before everything else");
-    }
-    if (items.back() != 'L' || std::count(items.begin(), items.end(), 'L') != 1) {
-        refuse("one L, the head, after everything else");
-    }
+std::vector<std::int64_t> stage_layout_named(const std::string& text, const std::string& source,
+                                             const std::string& key) {
+    const std::string items = LayoutParser(text, source, key).items();
     std::vector<std::int64_t> blocks(1, 0);
     for (const char item : items) {
         if (item == '|') blocks.push_back(0);

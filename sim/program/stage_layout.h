@@ -26,9 +26,10 @@ struct EndWeights {
 /// embedding, t a block, L the head with the loss, and x*n and (…)*n repeat. {0, 1, 1, 0} is "E|(t|)*2L"; without any
 /// repetition it is "E|t|t|L".
 [[nodiscard]] std::string stage_layout_text(const std::vector<std::int64_t>& stage_layers);
-/// The blocks of each stage. Throws InputError, whose source is `source`, with the part that is wrong: an unknown
-/// letter, a parenthesis without its partner, an E that is not the first item, or an L that is not the last. The number
-/// of blocks is not checked.
-[[nodiscard]] std::vector<std::int64_t> stage_layout_named(const std::string& text, const std::string& source);
+/// The blocks of each stage. Throws InputError with `source`, `key` and what is allowed if there is an unknown letter,
+/// a parenthesis without its partner, an E that is not the first item or an L that is not the last. The number of
+/// blocks is not checked.
+[[nodiscard]] std::vector<std::int64_t> stage_layout_named(const std::string& text, const std::string& source,
+                                                           const std::string& key);
 
 }  // namespace orrery::program

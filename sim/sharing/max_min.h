@@ -69,7 +69,7 @@ class MaxMin {
 
     /// Adds a resource and returns its index, counted from 0. capacity >= 0; 0: its activities stand still.
     std::int32_t add_resource(Wide capacity);
-    /// Makes room for as many resources in all.
+    /// Reserves memory for this many resources in all.
     void reserve_resources(std::size_t count) {
         resources_.reserve(count);
         users_.reserve(count);

@@ -192,8 +192,8 @@ TEST(StageLayouts, AreTakenAndPrintedAsMegatronWritesThem) {
                                        "megatron-core",
                                        "--schedule",
                                        "1f1b",
-                                       "--stage-layout",
-                                       layout};
+                                       "--stage-layout"};
+        words.push_back(layout);
         if (!format.empty()) words.push_back(format);
         return here.run(words);
     };
@@ -204,7 +204,7 @@ TEST(StageLayouts, AreTakenAndPrintedAsMegatronWritesThem) {
     const CommandResult text = plan("Ett|t*4,|t*4|ttL", "");
     expect_done(text);
     EXPECT_NE(text.out.find("Et*2|(t*4|)*2t*2L"), std::string::npos) << text.out;
-    expect_refused(plan("Et*4|t*4|m|t*4L", ""), 2, {"--stage-layout: layout: got Et*4|t*4|m|t*4L", "not 'm'"});
+    expect_refused(plan("Et*4|t*4|m|t*4L", ""), 2, {"--stage-layout: got Et*4|t*4|m|t*4L", "not 'm'"});
     expect_refused(plan("Et*4|t*4||t*4L", ""), 2, {"/parallelism/stage_layers/2: got 0"});
     expect_refused(plan("Et*4|t*4|t*4|t*4L", ""), 2, {"a sum of 16", "12, the model's layers"});
     expect_refused(plan("Et*4|t*8L", ""), 2, {"no plan divides", "stage layout of 2 stages"});

@@ -92,34 +92,35 @@ TEST(StageLayout, IsWrittenAsMegatronWritesIt) {
     EXPECT_EQ(stage_layout_text({1, 2}), "Et|t*2L");
     EXPECT_EQ(stage_layout_text({0, 1, 1, 0}), "E|(t|)*2L");
     EXPECT_EQ(stage_layout_text({3, 2, 2, 2, 4, 0}), "Et*3|(t*2|)*3t*4|L");
-    EXPECT_EQ(stage_layout_named("Et*3|(tt|)*29,t|L", "x").size(), 32U);
-    EXPECT_EQ(stage_layout_named("E|(t|)*2L", "x"), (Layout{0, 1, 1, 0}));
+    EXPECT_EQ(stage_layout_named("Et*3|(tt|)*29,t|L", "f", "k").size(), 32U);
+    EXPECT_EQ(stage_layout_named("E|(t|)*2L", "f", "k"), (Layout{0, 1, 1, 0}));
     RandomStream random(7, "layouts");
     for (std::uint64_t draw = 0; draw < 200; ++draw) {
         Layout layout(2 + random.below(4 * draw, 9));
         for (std::size_t i = 0; i < layout.size(); ++i) {
             layout[i] = static_cast<std::int64_t>(random.below(1000 + 64 * draw + i, 3));
         }
-        EXPECT_EQ(stage_layout_named(stage_layout_text(layout), "x"), layout);
+        EXPECT_EQ(stage_layout_named(stage_layout_text(layout), "f", "k"), layout);
     }
 }
 
 TEST(StageLayout, RefusesWhatItCannotRead) {
     const auto problem = [](const std::string& text) -> std::string {
         try {
-            (void)stage_layout_named(text, "--stage-layout");
+            (void)stage_layout_named(text, "command line", "--stage-layout");
         } catch (const InputError& error) {
             return error.what();
         }
         return "";
     };
     EXPECT_EQ(problem("Etm|L"),
-              "--stage-layout: layout: got Etm|L; allowed: E, t, L, |, parentheses and *n, but not 'm'");
+              "command line: --stage-layout: got Etm|L; allowed: E, t, L, |, parentheses and *n, but not 'm'");
     for (const char* text :
          {"", "t|L", "Et|t", "EtE|L", "Et|LL", "E(t|L", "Et)|L", "Et*|L", "Et*0|L", "Et*99999999999999|L"}) {
         EXPECT_NE(problem(text), "") << text;
     }
-    EXPECT_NE(problem(std::string(200'000, '(')), "");
+    EXPECT_EQ(problem(std::string(200'000, '(')),
+              "command line: --stage-layout: got 200000 characters; allowed: at most 10000");
 }
 
 }  // namespace
