@@ -223,7 +223,9 @@ TEST(Implementations, ThatSupportAllNamesTakeEachOfThem) {
         here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "16", "--global-batch", "32", "--seq",
                   "512", "--implementation", "orrery", "--pp", "2", "--schedule", "interleaved-1f1b", "--json"});
     expect_done(done);
-    for (const json& one : json::parse(done.out).at("plans")) {
+    const json ranked = json::parse(done.out);
+    ASSERT_FALSE(ranked.at("plans").empty());
+    for (const json& one : ranked.at("plans")) {
         EXPECT_EQ(one.at("plan").at("parallelism").at("schedule"), "interleaved-1f1b");
         EXPECT_EQ(one.at("plan").at("training").at("precision"), "bf16") << "the default on GPUs";
     }
