@@ -24,11 +24,17 @@
 namespace orrery::cli {
 namespace {
 
+constexpr const char *kReplicasFirst = "tp,cp,ep,dp,pp", *kStagesFirst = "tp,cp,ep,pp,dp";
+
 struct PlanOptions {
     std::string model, cluster, precision, output, data = "synthetic";
     std::vector<std::string> implementations;                      // empty: by the cluster
     std::string schedule, data_parallel, recompute, stage_layout;  // empty: any
-    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0;
+    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0,
+                 chunks = 0, dp_shard = 0;
+    std::vector<std::string> recompute_parts;
+    std::string order;            // empty: any
+    std::optional<bool> reshard;  // empty: any
     std::int64_t seed = 1234;
     std::size_t top = 10, prove = 1;
     bool json = false, strict = false;
@@ -120,6 +126,12 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
         request.stage_layers = program::stage_layout_named(options.stage_layout, "command line", "--stage-layout");
     }
     request.micro_batch_size = options.micro_batch;
+    request.chunks = options.chunks;
+    request.dp_shard = options.dp_shard;
+    request.reshard_after_forward = options.reshard;
+    if (request.reshard_after_forward == false) request.tries_keeping_parameters = true;
+    if (!options.order.empty()) request.pp_before_dp = request.tries_rank_orders = options.order == kStagesFirst;
+    request.training.memory.recompute_parts = options.recompute_parts;
     const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
     const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
     request.origins = {{"/model", "flag"},
@@ -236,6 +248,41 @@ int run_plan(const PlanOptions& options) {
     return kExitDone;
 }
 
+/// Options that fix what the search would choose.
+void add_choice_options(CLI::App& command, PlanOptions& options) {
+    const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
+    command.add_option("--tp", options.tp, "Only this tensor-parallel degree")->check(degree);
+    command.add_option("--pp", options.pp, "Only this pipeline-parallel degree")->check(degree);
+    command.add_option("--dp", options.dp, "Only this data-parallel degree")->check(degree);
+    command.add_option("--cp", options.cp, "Only this context-parallel degree")->check(degree);
+    command.add_option("--ep", options.ep, "Only this expert-parallel degree")->check(degree);
+    command.add_option("--micro-batch", options.micro_batch, "Only this micro-batch size")->check(degree);
+    command.add_option("--schedule", options.schedule, "Only this pipeline schedule")
+        ->check(CLI::IsMember(schedule_names()));
+    command.add_option(
+        "--stage-layout", options.stage_layout,
+        "Only these blocks on each virtual stage, as Megatron writes them: E embedding, t block, L head, "
+        "| between stages, *n and (...)*n repeat; for example Et*3|(t*4|)*6t*3L");
+    command.add_option("--data-parallel", options.data_parallel, "Only this kind of data parallelism")
+        ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}));
+    command.add_option("--recompute", options.recompute, "Only this kind of activation recomputation")
+        ->check(CLI::IsMember({"none", "selective", "full"}));
+    command.add_option("--chunks", options.chunks, "Only this number of model chunks of a pipeline rank")
+        ->check(degree);
+    command
+        .add_option("--dp-shard", options.dp_shard,
+                    "Only shards over this many data-parallel ranks; the sets of shards are replicas (HSDP)")
+        ->check(degree);
+    command.add_option("--reshard-after-forward", options.reshard,
+                       "Only zero3 that frees the gathered parameters after the forward pass (true), or keeps them");
+    command.add_option("--order", options.order, "Only this order of the mesh's axes, the fastest-varying first")
+        ->check(CLI::IsMember({kReplicasFirst, kStagesFirst}));
+    command
+        .add_option("--recompute-parts", options.recompute_parts,
+                    "Only these parts of a block in selective recomputation, separated by commas")
+        ->delimiter(',');
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, Action& chosen) {
@@ -264,23 +311,7 @@ void add_plan(CLI::App& app, Action& chosen) {
             "Implementations to model, separated by commas (see orrery implementations); their plans are ranked "
             "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
         ->delimiter(',');
-    const auto degree = CLI::Range(std::int64_t{1}, std::int64_t{1} << 20);
-    command->add_option("--tp", options->tp, "Only this tensor-parallel degree")->check(degree);
-    command->add_option("--pp", options->pp, "Only this pipeline-parallel degree")->check(degree);
-    command->add_option("--dp", options->dp, "Only this data-parallel degree")->check(degree);
-    command->add_option("--cp", options->cp, "Only this context-parallel degree")->check(degree);
-    command->add_option("--ep", options->ep, "Only this expert-parallel degree")->check(degree);
-    command->add_option("--micro-batch", options->micro_batch, "Only this micro-batch size")->check(degree);
-    command->add_option("--schedule", options->schedule, "Only this pipeline schedule")
-        ->check(CLI::IsMember(schedule_names()));
-    command->add_option(
-        "--stage-layout", options->stage_layout,
-        "Only these blocks on each virtual stage, as Megatron writes them: E embedding, t block, L head, "
-        "| between stages, *n and (...)*n repeat; for example Et*3|(t*4|)*6t*3L");
-    command->add_option("--data-parallel", options->data_parallel, "Only this kind of data parallelism")
-        ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}));
-    command->add_option("--recompute", options->recompute, "Only this kind of activation recomputation")
-        ->check(CLI::IsMember({"none", "selective", "full"}));
+    add_choice_options(*command, *options);
     command->add_option("--data", options->data, "`synthetic`, or a text file whose bytes are the tokens")
         ->capture_default_str();
     command->add_option("--seed", options->seed, "Seed of weights and synthetic data")

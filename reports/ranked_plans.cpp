@@ -47,6 +47,16 @@ std::string stages_text(const PlanResult& result) {
     return is_even ? "even" : program::stage_layout_text(stages);
 }
 
+/// "none", the recomputed parts, "full", or "full 12" if only the first 12 blocks of each chunk are recomputed.
+std::string recompute_text(const PlanResult& result) {
+    const program::MemorySavings& memory = result.plan.training.memory;
+    if (memory.recompute == program::Recompute::selective && !memory.recompute_parts.empty()) {
+        return fmt::format("{}", fmt::join(memory.recompute_parts, "+"));
+    }
+    const std::string name = program::name_of(memory.recompute);
+    return memory.recompute_layers < 0 ? name : fmt::format("{} {}", name, memory.recompute_layers);
+}
+
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
         {{"stack", Align::left}, [](const PlanResult& r) { return r.plan.implementation.name; }, nullptr},
@@ -63,6 +73,18 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"data", Align::left},
          [](const PlanResult& r) { return program::name_of(r.plan.parallelism.data_parallel); },
          nullptr},
+        {{"shards"},
+         [](const PlanResult& r) { return format_integer(r.plan.parallelism.shard_ranks()); },
+         [](const PlanResult& r) { return r.plan.parallelism.has_shard_sets(); }},
+        {{"gathered", Align::left},
+         [](const PlanResult& r) {
+             const program::Parallelism& p = r.plan.parallelism;
+             return std::string(!p.shards_parameters() ? "-" : p.reshard_after_forward ? "freed" : "kept");
+         },
+         [](const PlanResult& r) { return !r.plan.parallelism.reshard_after_forward; }},
+        {{"order", Align::left},
+         [](const PlanResult& r) { return program::mesh_order_text(r.plan.parallelism); },
+         [](const PlanResult& r) { return r.plan.parallelism.order != program::Parallelism().order; }},
         {{"schedule", Align::left},
          [](const PlanResult& r) {
              return r.plan.parallelism.pp > 1 ? program::name_of(r.plan.parallelism.schedule) : "-";
@@ -70,9 +92,7 @@ const std::vector<PlanColumn>& plan_columns() {
          nullptr},
         {{"VPP"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.chunks); }, nullptr},
         {{"stages", Align::left}, stages_text, [](const PlanResult& r) { return stages_text(r) != "even"; }},
-        {{"recompute", Align::left},
-         [](const PlanResult& r) { return program::name_of(r.plan.training.memory.recompute); },
-         nullptr},
+        {{"recompute", Align::left}, recompute_text, nullptr},
         {{"micro-batch"},
          [](const PlanResult& r) { return format_integer(r.plan.training.micro_batch_size); },
          nullptr},
@@ -158,9 +178,16 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         text +=
             "VPP: model chunks of a pipeline rank; peak GiB: in use on the fullest device; bubble: waits for other "
             "stages; idle: all time without compute\n";
-        if (std::any_of(headers.begin(), headers.end(), [](const Column& c) { return c.header == "stages"; })) {
+        const auto shows = [&](const char* header) {
+            return std::any_of(headers.begin(), headers.end(), [&](const Column& c) { return c.header == header; });
+        };
+        if (shows("stages")) {
             text += "stages: the layout in Megatron's notation: E embedding, t block, L head, | between stages\n";
         }
+        if (shows("shards"))
+            text += "shards: data-parallel ranks that share one set of shards; the sets are replicas\n";
+        if (shows("gathered")) text += "gathered: whether parameters that zero3 gathers are freed after the forward\n";
+        if (shows("order")) text += "order: of the mesh's axes, the fastest-varying first\n";
     } else {
         text = "no feasible plan\n";
     }

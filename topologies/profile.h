@@ -1,12 +1,14 @@
 // Figures of devices and links, each with its origin.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/units.h"
 
 namespace orrery::topologies {
 
@@ -180,6 +182,11 @@ struct LinkProfile {
     Figure efficiency;                // fraction of bandwidth that collectives of large messages reach
     std::optional<NcclNetwork> nccl;  // empty: NCCL's published latencies are used
     bool operator==(const LinkProfile&) const = default;
+
+    /// In each direction, for collectives of large messages.
+    [[nodiscard]] double reached_bytes_per_s() const {
+        return bandwidth_gb_per_s_per_direction.value * kGigabyte * std::min(1.0, efficiency.value);
+    }
 };
 
 }  // namespace orrery::topologies

@@ -142,8 +142,15 @@ double RooflineCost::rate_of(const Operator& op) const {
                               rates_);
 }
 
+RooflineCost::OperatorTime RooflineCost::operator_time(const Operator& op) const {
+    const double arithmetic = arithmetic_seconds(op), own = seconds_of(op, arithmetic);
+    return {.seconds = (own + kernel_seconds(op)) * rate_of(op),
+            .on_device = op.is_copy() ? 0 : own,
+            .arithmetic = arithmetic};
+}
+
 double RooflineCost::operator_seconds(const Operator& op) const {
-    return (seconds_of(op, arithmetic_seconds(op)) + kernel_seconds(op)) * rate_of(op);
+    return operator_time(op).seconds;
 }
 
 /// Copies already pay their link's latency, and host_wait is not a kernel.
@@ -182,10 +189,7 @@ void RooflineCost::for_each_operator(const InstructionContext& where, const Visi
         } else if (op.is_copy() && !device().host_runs_compute) {
             visit(op, OperatorTime{.seconds = copy_seconds(op, active)});
         } else {
-            const double arithmetic = arithmetic_seconds(op), own = seconds_of(op, arithmetic);
-            visit(op, OperatorTime{.seconds = (own + kernel_seconds(op)) * rate_of(op),
-                                   .on_device = op.is_copy() ? 0 : own,
-                                   .arithmetic = arithmetic});
+            visit(op, operator_time(op));
         }
     }
 }

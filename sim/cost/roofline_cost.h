@@ -65,6 +65,13 @@ class RooflineCost final : public CostModel {
     ///   others     bytes / (bandwidth * efficiency), or measured time over bytes
     /// Each kernel on the device adds ProductFigures::kernel_us.
     [[nodiscard]] double operator_seconds(const models::Operator& op) const;
+    struct OperatorTime {
+        double seconds = 0;     // with rates
+        double on_device = 0;   // without rates and kernel_seconds; 0 for copies and host work
+        double arithmetic = 0;  // arithmetic part of on_device
+    };
+    /// The time of an operator on the compute stream, and its parts.
+    [[nodiscard]] OperatorTime operator_time(const models::Operator& op) const;
     /// Seconds of one operator that the host executes: bytes / (host memory bandwidth * kHostMemoryEfficiency /
     /// active_devices); 0 for host_wait.
     [[nodiscard]] double host_seconds(const models::Operator& op, std::int64_t active_devices) const;
@@ -82,11 +89,6 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double seconds_of(const models::Operator& op, double arithmetic) const;
     [[nodiscard]] double product_seconds(const models::Operator& op, const models::ProductShapes& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
-    struct OperatorTime {
-        double seconds = 0;     // with rates
-        double on_device = 0;   // without rates and kernel_seconds; 0 for copies and host work
-        double arithmetic = 0;  // arithmetic part of on_device
-    };
     /// Calls visit(operator, OperatorTime) for each operator of the instruction.
     template <typename Visit>
     void for_each_operator(const InstructionContext& where, const Visit& visit) const;

@@ -46,17 +46,14 @@ bool spans_nodes(const PlacedJob::Placement& placement, const topologies::Cluste
 OperationLoad load_of(const OperationCost& cost, std::int64_t cores, const topologies::ClusterSpec& cluster) {
     ORRERY_CHECK(cost.duration.value() >= 0, "a communication takes negative time");
     const topologies::DeviceProfile& device = cluster.device;
-    const auto moving = [&](std::int64_t bytes, const topologies::Figure& gb_per_s, const topologies::Figure& reached) {
-        const double bytes_per_s = gb_per_s.value * kGigabyte * std::min(1.0, reached.value);
+    const auto moving = [&](std::int64_t bytes, double bytes_per_s) {
         if (bytes <= 0 || cost.duration.value() <= 0 || bytes_per_s <= 0) return std::int64_t{0};
         return units_of(static_cast<double>(bytes) / bytes_per_s / to_seconds(cost.duration));
     };
-    const auto moving_over = [&](std::int64_t bytes, const topologies::LinkProfile& link) {
-        return moving(bytes, link.bandwidth_gb_per_s_per_direction, link.efficiency);
-    };
-    const std::int64_t port = moving_over(cost.port_bytes, cluster.intra_node);
-    const std::int64_t nic = moving_over(cost.nic_bytes, cluster.nic);
-    const std::int64_t memory = moving(cost.memory_bytes, device.memory_bandwidth_gb_per_s, device.memory_efficiency);
+    const std::int64_t port = moving(cost.port_bytes, cluster.intra_node.reached_bytes_per_s());
+    const std::int64_t nic = moving(cost.nic_bytes, cluster.nic.reached_bytes_per_s());
+    const std::int64_t memory = moving(cost.memory_bytes, device.memory_bandwidth_gb_per_s.value * kGigabyte *
+                                                              std::min(1.0, device.memory_efficiency.value));
     OperationLoad load{.duration_ps = cost.duration.value(), .units = {cores, port, port, nic, nic, 0, 0, 0, memory}};
     if (device.compute_units > 0 && cost.compute_units > 0) {
         load.held_compute_units = units_of(cost.compute_units / static_cast<double>(device.compute_units));

@@ -1,12 +1,15 @@
-// Private to the planner: bounds of a candidate's memory and step time summed over its layers. They take microseconds.
+// Private to the planner: bounds of a candidate's memory and step time summed over its layers. They take well under a
+// microsecond for each sharding of a pipeline.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/network/collectives.h"
+#include "sim/planner/isolated_times.h"
 #include "sim/planner/layer_costs.h"
 #include "sim/program/mesh.h"
 
@@ -14,21 +17,25 @@ namespace orrery::sim {
 
 /// All zero for torch DataParallel, which has few candidates.
 struct AnalyticBounds {
-    /// Lower bound on the peak memory of the fullest rank, context included: parameters, gradients, optimizer states
-    /// and the activations that layers save for the micro-batches that the schedule keeps in flight. Boundary buffers
-    /// and windows are left out; transient values are left out unless the memory is an arena laid out ahead.
+    /// Lower bound on the peak memory of the fullest rank, context included: parameters, gradients, optimizer states,
+    /// windows of gathered units, staging buffers, and the activations that layers save for the micro-batches that the
+    /// schedule keeps in flight, with the share that the allocator holds beyond them. Boundary buffers are left out;
+    /// transient values are left out unless the memory is an arena laid out ahead.
     std::int64_t least_memory_bytes = 0;
     /// The same without activations.
     std::int64_t least_state_bytes = 0;
     /// Lower bound on the step time. W is a rank's computation for one micro-batch, F and B the forward and backward
     /// parts of its first chunk, m the number of micro-batches, O the optimizer, D the gradient reduction, G the gather
-    /// of the parameters. The bound is the maximum over pipeline ranks r of
+    /// of the parameters, g the number of gathers of a micro-batch (2, or 1 if parameters are kept). The bound is the
+    /// maximum over some pipeline ranks r, the first and last ones and those with the most blocks, of
     ///   sum over i < r of (F_i + B_i)  +  m W_r  +  O_r      unless backward passes are split
     ///   the first micro-batch through all later stages and back to r, the work that r has left by then, and O_r
     ///                                                        for schedules with rounds
     ///   m W_r + O_r + the part of D_r that exceeds the computation it may overlap
-    ///   m D_r                                                zero2 and zero3, unless backward passes are split
-    ///   2 m G_r                                              zero3, unless parameters are gathered in fp8
+    ///   m D_r                                                zero2; zero3 unless backward passes are split
+    ///   g m G_r                                              zero3, unless parameters are gathered in fp8
+    ///   the time for which reductions and gathers keep the NIC busy
+    /// where reductions and gathers also slow down the computation that they run beside (ComputeDraws).
     double least_step_s = 0;
 };
 
@@ -39,6 +46,16 @@ class AnalyticBounder {
 
     /// With full recomputation choice.recompute_layers counts the recomputed blocks of each chunk; -1 means all.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice);
+    /// bounds() of the choice with each of the shardings, which must always be the same for a pipeline.
+    void bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
+                        std::vector<AnalyticBounds>& found);
+    /// By how much the step with sharding `a` may at most be longer than that with sharding `b`: the sum over all parts
+    /// of the step of what they take longer with `a`. Infinite for two kinds of data parallelism, which reduce other
+    /// pieces at other times. Both are indices into the shardings that bounds_of_each was given.
+    [[nodiscard]] double most_excess_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t a,
+                                       std::size_t b);
+    /// The step bound that holds for every sharding and every kind of recomputation; choice.recompute is ignored.
+    [[nodiscard]] double least_computation_s(const Choice& choice);
     /// The smallest number of recomputed blocks per chunk, at least one, that brings least_memory_bytes under the
     /// limit; the number of blocks of the largest chunk if no number does.
     [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
@@ -48,19 +65,18 @@ class AnalyticBounder {
     [[nodiscard]] std::int64_t layer_lowerings() const { return static_cast<std::int64_t>(costs_.size()); }
 
   private:
-    /// One model chunk of a rank.
     struct ChunkSum {
-        std::size_t stage = 0;  // virtual stage
         double forward_s = 0, backward_s = 0, input_gradient_s = 0;
-        std::int64_t saved_bytes = 0, dense = 0, expert = 0;
-        std::int64_t gathered = 0;  // dense parameters gathered before each pass (zero3)
-        std::int64_t gathered_experts = 0;
+        std::int64_t saved_bytes = 0, kept_bytes = 0;
     };
-    template <typename T>
-    using PerChunk = IndexedVector<program::ChunkIndex, T>;
-    using RankSums = std::vector<PerChunk<ChunkSum>>;  // by pipeline rank
-    struct Groups {
-        GroupPlacement dense, expert;
+    struct Elements {
+        std::int64_t dense = 0, expert = 0;  // parameters on the rank
+        std::int64_t gathered = 0;           // dense parameters gathered before each pass (zero3)
+        std::int64_t gathered_experts = 0;
+        std::int64_t largest_block = 0, smallest_block = 0;  // dense and expert
+        std::map<std::int64_t, std::int64_t> chunks;         // number of chunks by their number of blocks
+        std::int64_t largest_chunk = 0;                      // dense, ends included
+        std::int64_t largest_ends = 0;                       // of a chunk: of the embedding, the head or both
     };
     /// Sums over the layers before each layer.
     struct Prefix {
@@ -69,34 +85,119 @@ class AnalyticBounder {
     };
     /// Facts about memory and time that follow from one rank's order of passes.
     struct OrderFacts {
-        /// Combinations of micro-batches in flight. Only those that no other combination dominates.
-        std::vector<PerChunk<std::int64_t>> alive;
-        PerChunk<std::int64_t> forwards_ahead;  // forward passes before the first backward
+        /// Combinations of micro-batches in flight, by chunk, followed by those that have only their weight gradients
+        /// to compute. Only those that no other combination dominates.
+        std::vector<IndexedVector<program::ChunkIndex, std::int64_t>> alive;
+        IndexedVector<program::ChunkIndex, std::int64_t> forwards_ahead;  // forward passes before the first backward
         program::ChunkIndex first_backward_chunk = 0;
+    };
+    /// A rank's times and bytes under a sharding, whatever the micro-batch size.
+    struct ShardedRank {
+        double state_bytes = 0;
+        double update_s = 0;
+        double staging_s = 0;            // casts of one micro-batch's gradients
+        CommunicationTimes reduction;    // of all gradients once, within one set of shards
+        CommunicationTimes replication;  // among the sets of shards
+        CommunicationTimes gather;       // of all parameters once, before a pass
+        double regather_s = 0;           // of updated parameters (zero1 and zero2)
+    };
+    struct Sharded {
+        std::vector<ShardedRank> ranks;  // by position in Pipeline::ranks
+        double context_bytes = 0;
+    };
+    /// A pipeline: what does not depend on the micro-batch size, on the sharding and on recomputation.
+    struct Pipeline {
+        std::vector<std::int64_t> first_block;  // of each virtual stage; one more element: the number of blocks
+        std::vector<std::size_t> stages;        // virtual stages of rank 0, of rank 1, ..., each in the order of chunks
+        std::vector<std::size_t> ranks;         // those whose bounds are taken
+        std::vector<Elements> elements;         // by position in `ranks`
+        std::vector<Sharded> sharded;           // by sharding; filled by bounds_of_each
+        [[nodiscard]] std::size_t stage_count() const { return first_block.size() - 1; }
+    };
+    /// A group's placement, interned.
+    using PlacementId = std::int32_t;
+    static constexpr PlacementId kAlone = -1;
+    struct Groups {
+        PlacementId dense = kAlone, shard = kAlone, replicate = kAlone, expert = kAlone;
+        std::vector<PlacementId> transfers;  // the different placements of neighbouring stages
+    };
+    struct CollectiveKey {
+        PlacementId group = kAlone;
+        program::CommKind kind{};
+        std::int64_t bytes = 0;
+        auto operator<=>(const CollectiveKey&) const = default;
+    };
+    /// A rank's sums for one micro-batch.
+    struct RankSums {
+        double ramp_s = 0;                  // first passes of the ranks before it
+        double work_s = 0;                  // one micro-batch
+        double waiting_s = 0;               // part of it in which the device does not compute
+        ComputeDraws draws;                 // of the computation of one micro-batch
+        double round_s = 0;                 // least time from the first forward to the last pass, less m * work_s
+        double beside_s = 0;                // computation that the gradient reduction may overlap
+        std::int64_t activation_bytes = 0;  // most in flight
     };
 
     const Prefix& prefix_of(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
+    Pipeline& pipeline_of(const Choice& choice);
     const Groups& groups_of(const Choice& choice);
-    const std::vector<std::int64_t>& stages_of(const Choice& choice);
-    [[nodiscard]] RankSums chunk_sums(const Choice& choice);
-    [[nodiscard]] static double least_round_s(const RankSums& ranks, std::size_t rank, const OrderFacts& facts,
-                                              double micro_batches);
-    [[nodiscard]] double least_step(const Choice& choice, const RankSums& ranks);
+    [[nodiscard]] PlacementId intern(std::vector<std::int64_t> devices);
+    const CommunicationTimes& collective(program::CommKind kind, PlacementId group, std::int64_t elements, DType type,
+                                         program::GroupAxis axis = program::GroupAxis::dp);
+    [[nodiscard]] Sharded shard(const Choice& choice, const Pipeline& pipeline);
+    [[nodiscard]] std::int64_t buffer_bytes(const Choice& choice, const Elements& own) const;
+    [[nodiscard]] std::int64_t bucket_cap(const Choice& choice) const;
+    [[nodiscard]] std::int64_t blocks_of_unit(const Choice& choice, const Elements& own) const;
+    template <typename Visit>
+    static void for_each_unit(std::int64_t elements, const Elements& own, std::int64_t blocks_of_unit,
+                              const Visit& visit);
+    [[nodiscard]] double staging_s(DType gradient, std::int64_t elements, const Elements& own,
+                                   std::int64_t blocks_of_unit) const;
+    [[nodiscard]] CommunicationTimes of_units(program::CommKind kind, PlacementId group, std::int64_t elements,
+                                              DType type, const Elements& own, std::int64_t blocks_of_unit);
+    /// The shortest and the longest transfer between neighbouring stages.
+    [[nodiscard]] std::pair<double, double> transfer_s(const Choice& choice);
+    void sum_chunks(const Choice& choice, const Pipeline& pipeline);
+    void sum_ranks(const Choice& choice, const Pipeline& pipeline);
+    void sum_draws(const Choice& choice, const Pipeline& pipeline);
+    template <typename Visit>
+    static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
+    [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Sharded& sharded) const;
+    [[nodiscard]] double reductions_of(const Choice& choice) const;
+    [[nodiscard]] static double gathers_of(const Sharding& sharding);
+    [[nodiscard]] std::int64_t micro_batches_of(const Choice& choice) const {
+        return request_.training.global_batch_size / (choice.dp * choice.micro_batch);
+    }
+    [[nodiscard]] static std::int64_t copies_of(const Choice& choice);
+    [[nodiscard]] static std::int64_t dense_shards(const Choice& choice);
+    [[nodiscard]] static std::int64_t expert_shards(const Choice& choice);
+    [[nodiscard]] double state_bytes(const Choice& choice, const Elements& own) const;
+    void add_reductions(const Choice& choice, const Elements& own, ShardedRank& rank);
+    void add_gathers(const Choice& choice, const Elements& own, ShardedRank& rank);
+    [[nodiscard]] static bool shards_partly(const Choice& choice);
+    [[nodiscard]] bool scatters(const Sharding& sharding) const;
     [[nodiscard]] std::int64_t runtime_bytes(const Choice& choice);
     [[nodiscard]] std::int64_t hidden_bytes(const Choice& choice) const;
-    [[nodiscard]] double optimizer_s(const Choice& choice, std::int64_t dense, std::int64_t expert);
-    [[nodiscard]] double collective_s(program::CommKind kind, const GroupPlacement& group, std::int64_t elements,
-                                      DType type) const;
+    [[nodiscard]] double optimizer_s(const Choice& choice, const LayerCosts& costs, const Elements& elements) const;
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;
+    double cached_share_ = 0;  // what the allocator holds beyond tensors, as a share of them
     std::map<Choice, Prefix> costs_;
+    std::map<Choice, Pipeline> pipelines_;
     std::map<Choice, Groups> groups_;
-    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, program::EndWeights>, std::vector<std::int64_t>>
-        stages_;
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, PlacementId>
+        regular_placements_;  // first, stride, count
+    std::vector<GroupPlacement> placements_;
+    std::map<CollectiveKey, CommunicationTimes> collectives_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>, std::vector<OrderFacts>> orders_;
+    // Of the last choice; members so that nothing is allocated for each choice.
+    std::vector<ChunkSum> chunk_sums_;  // by virtual stage
+    std::vector<RankSums> rank_sums_;   // by position in Pipeline::ranks
+    double micro_batches_ = 0;          // of one copy of the model
+    std::int64_t transient_bytes_ = 0, passed_on_bytes_ = 0;
 };
 
 }  // namespace orrery::sim

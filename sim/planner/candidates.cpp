@@ -1,12 +1,16 @@
 #include "sim/planner/candidates.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
+#include "sim/program/mesh.h"
+#include "sim/program/plan_fields.h"
 #include "sim/program/schedule.h"
 
 namespace orrery::sim {
@@ -20,7 +24,12 @@ using program::Plan;
 using program::Recompute;
 using program::Schedule;
 
-std::string name_of_plan(const Plan& plan, EndWeights ends) {
+/// Ranks are numbered through the stages before the replicas.
+constexpr std::array<program::MeshAxis, program::kMeshAxes> kStagesFirst{
+    program::MeshAxis::tp, program::MeshAxis::cp, program::MeshAxis::ep, program::MeshAxis::pp, program::MeshAxis::dp};
+
+std::string name_of_plan(const Plan& plan, const Choice& choice) {
+    const EndWeights ends = choice.ends;
     const Parallelism& p = plan.parallelism;
     const program::MemorySavings& memory = plan.training.memory;
     std::string name =
@@ -29,10 +38,16 @@ std::string name_of_plan(const Plan& plan, EndWeights ends) {
     if (p.ep > 1) name += "-ep" + std::to_string(p.ep);
     if (p.sequence_parallel) name += "-sp";
     if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
+    if (p.dp_shard > 0) name += "-shard" + std::to_string(p.dp_shard);
+    if (!p.reshard_after_forward) name += "-keep";
+    if (p.order == kStagesFirst) name += "-ppdp";
     if (p.pp > 1) name += "-" + name_of(p.schedule);
     if (row_of(p.schedule).chunks == program::ScheduleRow::kAnyChunks) name += "-v" + std::to_string(p.chunks);
     if (ends != EndWeights()) name += "-e" + std::to_string(ends.embedding) + "h" + std::to_string(ends.head);
     if (memory.recompute != Recompute::none) name += "-" + name_of(memory.recompute);
+    if (choice.recompute_parts != 0) {
+        for (const std::string& part : memory.recompute_parts) name += "-" + part;
+    }
     if (memory.recompute_layers > 0) name += std::to_string(memory.recompute_layers);
     return name + "-mb" + std::to_string(plan.training.micro_batch_size);
 }
@@ -66,6 +81,8 @@ std::string fixed_degrees(const PlanRequest& request) {
     add("dp", request.dp);
     add("cp", request.cp);
     add("ep", request.ep);
+    add("chunks", request.chunks);
+    add("dp_shard", request.dp_shard);
     add("micro-batch", request.micro_batch_size);
     if (!request.stage_layers.empty()) {
         text += std::string(text.empty() ? " with" : " and") + " a stage layout of " +
@@ -192,6 +209,7 @@ class Lister {
             // With one stage all schedules are the same.
             if (choice.pp == 1 && std::exchange(has_one_stage, true)) continue;
             for (const std::int64_t chunks : chunk_counts(choice)) {
+                if (!is_wanted(request_.chunks, chunks)) continue;
                 choice.chunks = chunks;
                 list_layouts(choice);
             }
@@ -220,31 +238,18 @@ class Lister {
     void list_layouts(Choice choice) {
         const std::int64_t stages = row_of(choice.schedule).virtual_stages(choice.pp, choice.chunks);
         if (!request_.stage_layers.empty()) {
-            if (std::ssize(request_.stage_layers) == stages) list_memory(choice);
+            if (std::ssize(request_.stage_layers) == stages) list_family(choice);
             return;
         }
         std::set<std::vector<std::int64_t>> known;
         for (const EndWeights ends : end_weights_) {
             choice.ends = ends;
             const std::vector<std::int64_t> layout = stage_layers_of(request_, choice);
-            if (!layout.empty() && known.insert(layout).second) list_memory(choice);
+            if (!layout.empty() && known.insert(layout).second) list_family(choice);
         }
     }
 
-    void list_memory(Choice choice) {
-        bool has_no_group = false;
-        for (const DataParallel kind : request_.data_parallel) {
-            // With a single replica nothing can be sharded.
-            if (choice.dp * choice.cp == 1 && std::exchange(has_no_group, true)) continue;
-            choice.data_parallel = choice.dp * choice.cp == 1 ? DataParallel::ddp : kind;
-            for (const Recompute recompute : request_.recompute) {
-                choice.recompute = recompute;
-                list_family(choice);
-            }
-        }
-    }
-
-    void list_family(const Choice& choice) {
+    void list_family(Choice choice) {
         auto [sizes, left_out] =
             micro_batch_sizes(request_.training.global_batch_size / choice.dp, request_.micro_batch_size);
         std::erase_if(sizes, [&](std::int64_t size) {
@@ -254,24 +259,131 @@ class Lister {
                                                .micro_batches = request_.training.global_batch_size / choice.dp / size})
                         .empty();
         });
+        const auto too_large = [&](std::int64_t size) {
+            return size * request_.training.sequence_length > program::kLargestMicroBatchTokens;
+        };
         if (sizes.empty()) return;
-        Choice first = choice;
-        first.micro_batch = sizes.front();
+        choice.micro_batch = sizes.front();
+        if (!is_valid_pipeline(choice)) return;
+        if (!recompute_known_) find_recompute(choice);
+        std::erase_if(sizes, too_large);
+        const std::size_t shardings = shardings_for(choice);
+        const std::size_t combinations = list_.shardings[shardings].size() * list_.recompute.size();
+        if (combinations == 0) return;
+        list_.considered += static_cast<std::int64_t>(sizes.size() * combinations);
+        list_.left_out += left_out * static_cast<std::int64_t>(combinations);
+        choice.micro_batch = 1;
+        list_.families.push_back({choice, std::move(sizes), shardings});
+    }
+
+    bool is_valid(const Choice& choice) {
         try {
-            program::check_plan(plan_of(request_, first), "the request");
+            program::check_plan(plan_of(request_, choice), "the request");
+            return true;
         } catch (const InputError& error) {
             if (!problem_.has_value()) problem_ = error.what();
-            return;
+            return false;
         }
-        list_.considered += static_cast<std::int64_t>(sizes.size());
-        list_.left_out += left_out;
-        list_.families.push_back({choice, std::move(sizes)});
+    }
+
+    /// Numbers of ranks that share one set of shards: all, or those of a whole number of nodes, each at least twice the
+    /// one before.
+    [[nodiscard]] std::vector<std::int64_t> shard_sizes(const Choice& choice, DataParallel kind) const {
+        std::vector<std::int64_t> sizes{0};
+        const std::int64_t ranks = choice.dp * choice.cp;
+        if (request_.dp_shard == ranks) return sizes;
+        if (request_.dp_shard != 0) return {request_.dp_shard};
+        if (!request_.tries_shard_groups || !row_of(kind).shards_states || choice.ep > 1) return sizes;
+        for (const std::int64_t size : divisors(ranks)) {
+            if (size < 2 || size == ranks || size * choice.tp % request_.cluster.devices_per_node != 0) continue;
+            if (sizes.back() == 0 || size >= 2 * sizes.back()) sizes.push_back(size);
+        }
+        return sizes;
+    }
+
+    void find_recompute(Choice choice) {
+        recompute_known_ = true;
+        for (const Recompute recompute : request_.recompute) {
+            choice.recompute = recompute;
+            if (is_valid(choice)) list_.recompute.push_back(recompute);
+        }
+    }
+
+    /// Of all layouts with several chunks one is checked; the others obey the same rules.
+    bool is_valid_pipeline(const Choice& choice) {
+        Choice key = choice;
+        key.ends = {};
+        key.chunks = std::min<std::int64_t>(2, choice.chunks);
+        key.micro_batch = 1;
+        const auto [entry, fresh] = valid_pipelines_.try_emplace(key, false);
+        if (fresh) entry->second = is_valid(choice);
+        return entry->second;
+    }
+
+    /// Index of the shardings that a valid pipeline may have.
+    std::size_t shardings_for(Choice choice) {
+        std::vector<Sharding> found;
+        // With a single replica nothing can be sharded.
+        const bool alone = choice.dp * choice.cp == 1;
+        bool has_lone = false;
+        for (const DataParallel kind : request_.data_parallel) {
+            if (alone && std::exchange(has_lone, true)) continue;
+            Sharding& sharding = choice.sharding;
+            sharding.data_parallel = alone ? DataParallel::ddp : kind;
+            for (const std::int64_t size : shard_sizes(choice, sharding.data_parallel)) {
+                sharding.dp_shard = size;
+                for (const bool reshards : {true, false}) {
+                    sharding.reshards = reshards;
+                    const bool shards_parameters = row_of(sharding.data_parallel).shards_parameters;
+                    if (!reshards && !(request_.tries_keeping_parameters && shards_parameters)) continue;
+                    if (shards_parameters && reshards != request_.reshard_after_forward.value_or(reshards)) continue;
+                    for (const bool pp_before_dp : {false, true}) {
+                        sharding.pp_before_dp = pp_before_dp;
+                        const bool differs = choice.pp > 1 && choice.dp > 1;
+                        if (pp_before_dp && !(request_.tries_rank_orders && differs)) continue;
+                        if (differs && pp_before_dp != request_.pp_before_dp.value_or(pp_before_dp)) continue;
+                        if (is_valid_sharding(choice)) found.push_back(sharding);
+                    }
+                }
+            }
+        }
+        const auto same = std::find(list_.shardings.begin(), list_.shardings.end(), found);
+        const auto index = static_cast<std::size_t>(same - list_.shardings.begin());
+        if (same == list_.shardings.end()) list_.shardings.push_back(std::move(found));
+        return index;
+    }
+
+    /// With every kind of recomputation. Apart from the order of ranks, the rules about shardings depend on which
+    /// degrees are above 1.
+    bool is_valid_sharding(Choice choice) {
+        if (choice.sharding.dp_shard > 0 && choice.dp * choice.cp % choice.sharding.dp_shard != 0) return false;
+        if (choice.sharding.pp_before_dp && model_.has_experts() &&
+            !program::mesh_problem(parallelism_of(request_, choice)).empty())
+            return false;
+        Choice key = choice;
+        for (std::int64_t* degree : {&key.dp, &key.tp, &key.pp, &key.cp, &key.ep, &key.chunks}) {
+            *degree = std::min<std::int64_t>(2, *degree);
+        }
+        if (choice.sharding.dp_shard > 0)
+            key.sharding.dp_shard = choice.sharding.dp_shard < choice.dp * choice.cp ? 1 : 2;
+        key.ends = {};
+        key.micro_batch = 1;
+        const auto [entry, fresh] = valid_shardings_.try_emplace(key, false);
+        if (fresh) {
+            entry->second = std::all_of(list_.recompute.begin(), list_.recompute.end(), [&](Recompute recompute) {
+                choice.recompute = recompute;
+                return is_valid(choice);
+            });
+        }
+        return entry->second;
     }
 
     const PlanRequest& request_;
     const models::ModelSpec& model_;
     std::vector<EndWeights> end_weights_;
     CandidateList list_;
+    std::map<Choice, bool> valid_pipelines_, valid_shardings_;
+    bool recompute_known_ = false;
     std::optional<std::string> problem_;  // the first error of check_plan
 };
 
@@ -307,6 +419,14 @@ std::vector<std::string> selective_parts(const PlanRequest& request) {
     return parts.empty() ? had : parts;
 }
 
+std::vector<std::string> parts_of(PartSet set) {
+    std::vector<std::string> parts;
+    for (int part = 0; part < models::kBlockParts; ++part) {
+        if ((set >> part & 1) != 0) parts.emplace_back(models::name_of(static_cast<models::BlockPart>(part)));
+    }
+    return parts;
+}
+
 std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice) {
     const program::ScheduleShape shape{.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks};
     const std::int64_t layers = request.model.layers, stages = program::virtual_stages(shape);
@@ -315,14 +435,8 @@ std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choi
     return stages > layers ? std::vector<std::int64_t>() : program::even_stages(layers, stages);
 }
 
-program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
-    Plan plan{.model = request.model,
-              .cluster = request.cluster,
-              .implementation = request.implementation,
-              .training = request.training,
-              .rates = request.rates,
-              .origins = request.origins};
-    Parallelism& p = plan.parallelism;
+Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
+    Parallelism p;
     p.dp = choice.dp;
     p.tp = choice.tp;
     p.pp = choice.pp;
@@ -332,20 +446,38 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
     if (choice.cp > 1) p.context_parallel = context_parallel_of(request);
     p.schedule = choice.schedule;
     p.chunks = choice.chunks;
-    p.data_parallel = choice.data_parallel;
+    p.data_parallel = choice.sharding.data_parallel;
+    p.dp_shard = choice.sharding.dp_shard;
+    p.reshard_after_forward = choice.sharding.reshards;
+    if (choice.sharding.pp_before_dp) p.order = kStagesFirst;
     p.reduces_every_micro_batch = p.shards_gradients();  // as frameworks that shard gradients do
     p.stage_layers = stage_layers_of(request, choice);
+    return p;
+}
+
+program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
+    Plan plan{.model = request.model,
+              .cluster = request.cluster,
+              .implementation = request.implementation,
+              .parallelism = parallelism_of(request, choice),
+              .training = request.training,
+              .rates = request.rates,
+              .origins = request.origins};
+    const Parallelism& p = plan.parallelism;
     plan.training.micro_batch_size = choice.micro_batch;
     program::MemorySavings& memory = plan.training.memory;
     memory.recompute = choice.recompute;
     memory.recompute_layers = -1;
     memory.recompute_parts.clear();
-    if (choice.recompute == Recompute::selective) memory.recompute_parts = selective_parts(request);
+    if (choice.recompute == Recompute::selective) {
+        memory.recompute_parts =
+            choice.recompute_parts == 0 ? selective_parts(request) : parts_of(choice.recompute_parts);
+    }
     if (choice.recompute == Recompute::full &&
         choice.recompute_layers < *std::max_element(p.stage_layers.begin(), p.stage_layers.end())) {
         memory.recompute_layers = choice.recompute_layers;
     }
-    plan.name = name_of_plan(plan, choice.ends);
+    plan.name = name_of_plan(plan, choice);
     return plan;
 }
 
@@ -377,6 +509,8 @@ void allow_every_technique(PlanRequest& request) {
     for (const Recompute one : {Recompute::selective, Recompute::full}) {
         if (has(supports.recompute, name_of(one))) request.recompute.push_back(one);
     }
+    request.tries_shard_groups = !is_stated || supports.shard_groups;
+    request.tries_keeping_parameters = request.tries_rank_orders = request.tries_part_sets = true;
 }
 
 CandidateList list_candidates(const PlanRequest& request) {

@@ -15,7 +15,19 @@ namespace orrery::sim {
 inline constexpr std::int64_t kEveryMicroBatch = 32;
 /// Context parallelism is tried only if each rank keeps at least this many positions: with fewer, exchanging keys and
 /// values costs more than it saves.
-inline constexpr std::int64_t kLeastContextPositions = 8192;
+inline constexpr std::int64_t kLeastContextPositions = 1024;
+
+/// Parts of a block, one bit for each models::BlockPart.
+using PartSet = std::uint16_t;
+
+/// How the ranks of a stage share parameters, gradients and optimizer states, and how ranks are numbered.
+struct Sharding {
+    program::DataParallel data_parallel = program::DataParallel::ddp;
+    std::int64_t dp_shard = 0;  // Parallelism::dp_shard
+    bool reshards = true;       // Parallelism::reshard_after_forward
+    bool pp_before_dp = false;  // neighbouring stages lie next to each other, replicas further apart
+    auto operator<=>(const Sharding&) const = default;
+};
 
 /// The properties that distinguish candidates; the rest comes from the request.
 struct Choice {
@@ -24,8 +36,9 @@ struct Choice {
     program::Schedule schedule = program::Schedule::one_f_one_b;
     std::int64_t chunks = 1;
     program::EndWeights ends;  // the layout of the stages; none: as even as possible
-    program::DataParallel data_parallel = program::DataParallel::ddp;
+    Sharding sharding;
     program::Recompute recompute = program::Recompute::none;
+    PartSet recompute_parts = 0;  // of selective recomputation; 0: selective_parts()
     /// Full recomputation: recomputed blocks of each chunk. -1: all, or not decided yet (the search then takes the
     /// fewest that fit).
     std::int64_t recompute_layers = -1;
@@ -33,16 +46,25 @@ struct Choice {
     auto operator<=>(const Choice&) const = default;
 };
 
+/// Candidates with the same pipeline.
 struct Family {
-    Choice choice;                            // without the micro-batch size
+    Choice choice;                            // without micro-batch size, sharding and recomputation
     std::vector<std::int64_t> micro_batches;  // ascending
+    std::size_t shardings = 0;                // index into CandidateList::shardings
 };
 
 struct CandidateList {
-    /// In the order of tp, pp, cp, ep, sp, schedule, chunks, layout, data parallelism, recompute.
+    /// In the order of tp, pp, cp, ep, sp, schedule, chunks, layout.
     std::vector<Family> families;
-    std::int64_t considered = 0;  // candidates in the families
+    /// The shardings that each micro-batch size and each kind of recomputation is combined with.
+    std::vector<std::vector<Sharding>> shardings;
+    std::vector<program::Recompute> recompute;  // those of the request that the implementation has
+    std::int64_t considered = 0;  // candidates: a micro-batch size, a sharding and a kind of recomputation of a family
     std::int64_t left_out = 0;    // candidates whose micro-batch size divides but lies close to one that is tried
+
+    [[nodiscard]] const std::vector<Sharding>& shardings_of(const Family& family) const {
+        return shardings[family.shardings];
+    }
 };
 
 /// Throws InputError if no plan divides evenly, if all plans break a rule of check_plan, or if the implementation
@@ -52,6 +74,7 @@ struct CandidateList {
 /// The blocks of each virtual stage: the request's, if it gives as many. Empty if there are too many stages.
 [[nodiscard]] std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice);
 
+[[nodiscard]] program::Parallelism parallelism_of(const PlanRequest& request, const Choice& choice);
 /// The complete plan, named after its choice.
 [[nodiscard]] program::Plan plan_of(const PlanRequest& request, const Choice& choice);
 
@@ -59,6 +82,9 @@ struct CandidateList {
 /// the activation, which cost next to nothing and hold a third of what a block saves, and the attention core unless
 /// attention is fused, which holds most of the rest (Korthikanti et al. 2022, arXiv 2205.05198).
 [[nodiscard]] std::vector<std::string> selective_parts(const PlanRequest& request);
+
+/// The names of the parts in the set.
+[[nodiscard]] std::vector<std::string> parts_of(PartSet set);
 
 /// The divisors of n, ascending.
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "sim/network/kernel_demand.h"
 #include "sim/program/work_rates.h"
 
 namespace orrery::sim {
@@ -28,9 +29,46 @@ std::int64_t member_of(const program::Program& program, ClassIndex rank_class) {
 
 }  // namespace
 
+double ComputeDraws::least_delay_s(double held, double seconds, double idle_s) const {
+    double left = seconds - idle_s, delay = 0;
+    for (std::size_t bin = 0; bin < kBins && left > 0; ++bin) {
+        const double share = static_cast<double>(bin) / static_cast<double>(kBins);
+        const double speed = share > 1 - held ? (1 - held) / share : 1;
+        if (speed <= 0) return delay + left;
+        const double beside = std::min(left, std::max(0.0, seconds_[bin]) / speed);
+        delay += (1 - speed) * beside;
+        left -= beside;
+    }
+    return delay;
+}
+
+CommunicationTimes communication_times(CommKind kind, GroupAxis axis, std::int64_t bytes, const GroupPlacement& group,
+                                       const topologies::ClusterSpec& cluster, const program::Rates& rates) {
+    if (group.ranks < 2) return {};
+    const program::WorkCell cell = program::cell_of(kind, axis, group.nodes > 1);
+    const CollectiveCost cost = collective_cost(kind, bytes, group, cluster);
+    const double factor = program::factor_of(cell, rates);
+    CommunicationTimes times{.seconds = cost.seconds * factor + program::wait_s(cell, rates)};
+    if (cost.nic_bytes > 0) {
+        times.nic_s = static_cast<double>(cost.nic_bytes) / cluster.nic.reached_bytes_per_s() * factor;
+    }
+    const topologies::DeviceProfile& device = cluster.device;
+    if (device.compute_units > 0 && device.collective_kernels) {
+        times.held =
+            kernel_demand(kind, bytes, cost, group, cluster).compute_units / static_cast<double>(device.compute_units);
+        if (const auto hidden = program::hidden_cell(cell)) times.held += program::factor_of(*hidden, rates);
+        times.held = std::min(1.0, times.held);
+    }
+    return times;
+}
+
 IsolatedTimes::IsolatedTimes(const program::Program& program, const topologies::Cluster& cluster,
                              const RooflineCost& cost)
-    : program_(program), cluster_(cluster), cost_(cost), instruction_seconds_(program.bodies.size()) {
+    : program_(program),
+      cluster_(cluster),
+      cost_(cost),
+      instruction_seconds_(program.bodies.size()),
+      draws_(program.bodies.size()) {
     // With pp as the slowest axis, stages are contiguous ranges of ranks. If each is a whole number of nodes, their
     // groups have the same placement.
     const program::Parallelism& p = program.plan->parallelism;
@@ -56,23 +94,17 @@ const GroupPlacement& IsolatedTimes::placement(ClassIndex rank_class, GroupAxis 
     return entry->second;
 }
 
-double IsolatedTimes::communication_s(ClassIndex rank_class, const Communication& communication) {
+const CommunicationTimes& IsolatedTimes::times_of(ClassIndex rank_class, const Communication& communication) {
     if (stages_lie_alike_ && !is_pair(communication.axis) && communication.axis != GroupAxis::embedding &&
         communication.axis != GroupAxis::pipeline && communication.axis != GroupAxis::model) {
         rank_class = 0;
     }
     const auto [entry, fresh] =
-        communications_.try_emplace({rank_class, communication.axis, communication.kind, communication.bytes()}, 0.0);
-    if (fresh) {
-        const GroupPlacement& group = placement(rank_class, communication.axis);
-        if (group.ranks > 1) {
-            const program::WorkCell cell = program::cell_of(communication.kind, communication.axis, group.nodes > 1);
-            const program::Rates& rates = program_.plan->rates;
-            entry->second = collective_cost(communication.kind, communication.bytes(), group, cluster_.spec()).seconds *
-                                program::factor_of(cell, rates) +
-                            program::wait_s(cell, rates);
-        }
-    }
+        communications_.try_emplace({rank_class, communication.axis, communication.kind, communication.bytes()});
+    if (!fresh) return entry->second;
+    entry->second =
+        communication_times(communication.kind, communication.axis, communication.bytes(),
+                            placement(rank_class, communication.axis), cluster_.spec(), program_.plan->rates);
     return entry->second;
 }
 
@@ -84,9 +116,14 @@ const IsolatedTimes::InstructionTimes& IsolatedTimes::operators_of(BodyId id) {
         double& sum = seconds.emplace_back(0);
         // Copies and host work run beside the device's computation; a lower bound leaves them out.
         if (instruction.is_communication || instruction.stream != Stream::compute) continue;
+        double on_device = 0, arithmetic = 0;
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-            sum += cost_.operator_seconds(body.operators[instruction.first_operator + i]);
+            const RooflineCost::OperatorTime time = cost_.operator_time(body.operators[instruction.first_operator + i]);
+            sum += time.seconds;
+            on_device += time.on_device;
+            arithmetic += std::min(time.on_device, time.arithmetic);
         }
+        if (on_device > 0) draws_[id].add(arithmetic / on_device, sum);
     }
     return seconds;
 }
@@ -103,7 +140,7 @@ void IsolatedTimes::play(ClassIndex rank_class, BodyId id, StreamEnds& ends) {
         const bool transfers = program::is_pipeline(instruction.stream);
         double duration = computation[i];
         if (instruction.is_communication && !transfers) {
-            duration = communication_s(rank_class, instruction.communication);
+            duration = times_of(rank_class, instruction.communication).seconds;
         }
         if (instruction.stream == Stream::compute && start == kBefore) start = 0;
         stream = end[i] = start + duration;
@@ -148,18 +185,54 @@ double IsolatedTimes::stream_s(ClassIndex rank_class, SegmentListId list, Stream
         if (body.stream_counts[stream] == 0) continue;
         for (const Instruction& instruction : body.instructions) {
             if (instruction.is_communication && instruction.stream == stream) {
-                sum += communication_s(rank_class, instruction.communication);
+                sum += times_of(rank_class, instruction.communication).seconds;
             }
         }
     }
     return sum;
 }
 
+double IsolatedTimes::nic_s(ClassIndex rank_class, SegmentListId list) {
+    double sum = 0;
+    for (const Segment& segment : segments(rank_class, list)) {
+        for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
+            if (!instruction.is_communication || is_pair(instruction.communication.axis)) continue;
+            sum += times_of(rank_class, instruction.communication).nic_s;
+        }
+    }
+    return sum;
+}
+
+const ComputeDraws& IsolatedTimes::draws(BodyId body) {
+    (void)operators_of(body);
+    return draws_[body];
+}
+
+ComputeDraws IsolatedTimes::draws(ClassIndex rank_class, SegmentListId list) {
+    ComputeDraws sum;
+    for (const Segment& segment : segments(rank_class, list)) sum += draws(segment.body);
+    return sum;
+}
+
+double IsolatedTimes::least_held(ClassIndex rank_class, SegmentListId list, Stream stream) {
+    double least = 1;
+    for (const Segment& segment : segments(rank_class, list)) {
+        const Body& body = program_.bodies[segment.body];
+        if (body.stream_counts[stream] == 0) continue;
+        for (const Instruction& instruction : body.instructions) {
+            if (!instruction.is_communication || instruction.stream != stream) continue;
+            const CommunicationTimes& times = times_of(rank_class, instruction.communication);
+            if (times.seconds > 0) least = std::min(least, times.held);
+        }
+    }
+    return least;
+}
+
 double IsolatedTimes::transfer_s(ClassIndex rank_class, SegmentListId list) {
     for (const Segment& segment : segments(rank_class, list)) {
         for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
             if (instruction.is_communication && instruction.communication.kind == CommKind::send) {
-                return communication_s(rank_class, instruction.communication);
+                return times_of(rank_class, instruction.communication).seconds;
             }
         }
     }

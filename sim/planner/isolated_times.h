@@ -2,9 +2,13 @@
 // as long, since contention and waiting only add time.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -14,6 +18,41 @@
 #include "topologies/cluster.h"
 
 namespace orrery::sim {
+
+/// Computation on one device by the share of its compute units that it takes at full speed.
+class ComputeDraws {
+  public:
+    void add(double share, double seconds) { seconds_[bin_of(share)] += seconds; }
+    ComputeDraws& operator+=(const ComputeDraws& other) { return add(other, 1); }
+    ComputeDraws& operator-=(const ComputeDraws& other) { return add(other, -1); }
+    ComputeDraws& add(const ComputeDraws& other, double times) {
+        for (std::size_t bin = 0; bin < kBins; ++bin) seconds_[bin] += times * other.seconds_[bin];
+        return *this;
+    }
+    [[nodiscard]] double seconds() const { return std::accumulate(seconds_.begin(), seconds_.end(), 0.0); }
+    /// By how much communication that holds `held` of the compute units for `seconds` lengthens this computation at
+    /// least. It runs first while the device computes nothing, for `idle_s`, then beside what it slows down least.
+    [[nodiscard]] double least_delay_s(double held, double seconds, double idle_s) const;
+
+  private:
+    /// Bin b holds draws from b / kBins to (b + 1) / kBins; the last one 1 too.
+    static constexpr std::size_t kBins = 16;
+    static std::size_t bin_of(double share) {
+        return std::min(kBins - 1, static_cast<std::size_t>(std::max(0.0, share) * static_cast<double>(kBins)));
+    }
+    std::array<double, kBins> seconds_{};
+};
+
+struct CommunicationTimes {
+    double seconds = 0;  // with the plan's rates
+    double nic_s = 0;    // for which the rank's own NIC is busy in each direction; all streams share it
+    double held = 0;     // share of the device's compute units
+};
+/// Times of one operation of a group, on idle links.
+[[nodiscard]] CommunicationTimes communication_times(program::CommKind kind, program::GroupAxis axis,
+                                                     std::int64_t bytes, const GroupPlacement& group,
+                                                     const topologies::ClusterSpec& cluster,
+                                                     const program::Rates& rates);
 
 class IsolatedTimes {
   public:
@@ -29,6 +68,14 @@ class IsolatedTimes {
     [[nodiscard]] double lists_s(program::ClassIndex rank_class, const std::vector<program::SegmentListId>& lists);
     /// Total time of the list's communication on a stream.
     [[nodiscard]] double stream_s(program::ClassIndex rank_class, program::SegmentListId list, program::Stream stream);
+    /// For how long the list keeps the rank's own NIC busy, which all streams share.
+    [[nodiscard]] double nic_s(program::ClassIndex rank_class, program::SegmentListId list);
+    /// The list's computation.
+    [[nodiscard]] ComputeDraws draws(program::ClassIndex rank_class, program::SegmentListId list);
+    [[nodiscard]] const ComputeDraws& draws(program::BodyId body);
+    /// The smallest share of the device that a communication of the list on this stream holds; 1: there is none.
+    [[nodiscard]] double least_held(program::ClassIndex rank_class, program::SegmentListId list,
+                                    program::Stream stream);
     /// Time of the list's only send; 0 if it has none.
     [[nodiscard]] double transfer_s(program::ClassIndex rank_class, program::SegmentListId list);
 
@@ -39,7 +86,8 @@ class IsolatedTimes {
 
     [[nodiscard]] const program::SegmentList& segments(program::ClassIndex rank_class,
                                                        program::SegmentListId list) const;
-    [[nodiscard]] double communication_s(program::ClassIndex rank_class, const program::Communication& communication);
+    [[nodiscard]] const CommunicationTimes& times_of(program::ClassIndex rank_class,
+                                                     const program::Communication& communication);
     [[nodiscard]] const GroupPlacement& placement(program::ClassIndex rank_class, program::GroupAxis axis);
     [[nodiscard]] const InstructionTimes& operators_of(program::BodyId body);
     void play(program::ClassIndex rank_class, program::BodyId body, StreamEnds& ends);
@@ -56,8 +104,9 @@ class IsolatedTimes {
         std::int64_t bytes = 0;
         auto operator<=>(const CommunicationKey&) const = default;
     };
-    std::map<CommunicationKey, double> communications_;
-    IndexedVector<program::BodyId, InstructionTimes> instruction_seconds_;      // empty: not computed yet
+    std::map<CommunicationKey, CommunicationTimes> communications_;
+    IndexedVector<program::BodyId, InstructionTimes> instruction_seconds_;  // empty: not computed yet
+    IndexedVector<program::BodyId, ComputeDraws> draws_;
     std::map<std::pair<program::ClassIndex, program::BodyId>, double> bodies_;  // computation_s of one body
 };
 

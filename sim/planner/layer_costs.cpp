@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/program/body_builder.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
 
@@ -71,6 +72,12 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     return fewest;
 }
 
+/// Bytes that a weight-gradient pass of a layer frees.
+std::int64_t bytes_kept(const program::Body& body, const Segment& segment) {
+    if (body.phase != program::Phase::backward_weight) return 0;
+    return -walk_body(body, walk_slots(body, segment)).activation_net;
+}
+
 /// Time of a backward body without weight gradients and without recomputed parts, which may belong to the
 /// weight-gradient half.
 double input_gradient_time_s(const program::Body& body, const Plan& plan, const RooflineCost& cost) {
@@ -81,6 +88,26 @@ double input_gradient_time_s(const program::Body& body, const Plan& plan, const 
         if (!op.weight_gradient && !recomputed) sum += cost.operator_seconds(op);
     }
     return sum;
+}
+
+/// Fills in what layers save, with a split backward from another lowering.
+void read_saved_bytes(Plan plan, program::Schedule schedule, const Program& whole, LayerCosts& costs) {
+    const auto saved_in = [&](const Program& program) {
+        const std::vector<std::int64_t> saved = frame_parts(program, program.classes.front(), costs.layers.size());
+        for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
+    };
+    costs.block_transient_bytes = block_transients(whole, whole.classes.front());
+    saved_in(whole);
+    if (!row_of(schedule).splits_backward()) return;
+    plan.parallelism.schedule = schedule;
+    const Program split = program::lower(plan);
+    const RankClass& halves = split.classes.front();
+    costs.block_transient_bytes = block_transients(split, halves);
+    // An arena's frame also keeps what the weight-gradient half reads from the other.
+    if (plan.implementation.memory.lays_out_ahead) return saved_in(split);
+    for (const Segment& segment : halves.segment_lists[action_of(halves, ActionKind::backward_weight).segments]) {
+        costs.layers[at(segment.layer + 1)].kept_bytes += bytes_kept(split.bodies[segment.body], segment);
+    }
 }
 
 /// A model with few blocks that stand for those of another.
@@ -138,6 +165,7 @@ Choice layer_costs_key(const Choice& choice) {
             .schedule =
                 row_of(choice.schedule).splits_backward() ? program::Schedule::zb_h1 : program::Schedule::one_f_one_b,
             .recompute = choice.recompute,
+            .recompute_parts = choice.recompute_parts,
             .micro_batch = choice.micro_batch};
 }
 
@@ -192,22 +220,14 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
     for (const Segment& segment : segments_of(ActionKind::forward)) {
         if (phase_of(segment) != program::Phase::forward) continue;
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
+        layer_of(segment.layer).draws += times.draws(segment.body);
     }
-    std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
-    if (row_of(key.schedule).splits_backward()) {
-        // The frame also keeps what the weight-gradient half reads from the other.
-        plan.parallelism.schedule = key.schedule;
-        const Program split = program::lower(plan);
-        saved = frame_parts(split, split.classes.front(), costs.layers.size());
-        costs.block_transient_bytes = block_transients(split, split.classes.front());
-    } else {
-        costs.block_transient_bytes = block_transients(program, ranks);
-    }
-    for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
+    read_saved_bytes(plan, key.schedule, program, costs);
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
         LayerCost& layer = layer_of(segment.layer);
         layer.backward_s += times.body_s(0, segment.body);
+        layer.draws += times.draws(segment.body);
         layer.input_gradient_s += input_gradient_s(segment.body);
     }
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {

@@ -8,6 +8,7 @@
 #include "models/operator.h"
 #include "sim/cost/roofline_cost.h"
 #include "sim/planner/candidates.h"
+#include "sim/planner/isolated_times.h"
 #include "topologies/cluster.h"
 
 namespace orrery::sim {
@@ -15,8 +16,12 @@ namespace orrery::sim {
 struct LayerCost {
     double forward_s = 0, backward_s = 0;  // computation and the communication it waits for (IsolatedTimes)
     double input_gradient_s = 0;           // part of backward_s: computation other than weight gradients
-    /// Activations of one micro-batch from its forward to its backward; with a split backward its whole frame.
+    ComputeDraws draws;                    // of forward and backward
+    /// Activations of one micro-batch from its forward to its backward. With a split backward, in an arena: its whole
+    /// frame; from an allocator: until the input gradient is computed.
     std::int64_t saved_bytes = 0;
+    /// With a split backward from an allocator: what the weight-gradient half still reads.
+    std::int64_t kept_bytes = 0;
     std::int64_t dense_parameters = 0;  // elements on one rank
     std::int64_t expert_parameters = 0;
 };

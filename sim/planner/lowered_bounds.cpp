@@ -1,8 +1,9 @@
 #include "sim/planner/lowered_bounds.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -75,11 +76,15 @@ class StepBound {
         for (const ClassIndex r : ranks_.indices()) {
             const Rank& rank = ranks_[r];
             least = std::max(least, each * rank.micro_batch_s - rank.last_s + rank.tail_s);
-            least = std::max(least, communication_s(r));
+            const SharedStreams streams = communication(r);
+            least = std::max(least, streams.most_s());
+            const double passes = each * rank.micro_batch_s;
+            least = std::max(least, passes - rank.last_s + rank.tail_s + delay_s(streams, passes, rank.tail_s));
             if (row_of(shape_.schedule).splits_backward()) continue;
             // The first micro-batch arrives through the first chunks of the earlier ranks, and the last gradient leaves
             // through them.
-            least = std::max(least, ramp + each * rank.micro_batch_s - ranks_[0].last_s + ranks_[0].tail_s);
+            const double tail = ranks_[0].tail_s;
+            least = std::max(least, ramp + passes - ranks_[0].last_s + tail + delay_s(streams, passes, ramp + tail));
             ramp += rank.seconds(ActionKind::forward, 0) + rank.seconds(ActionKind::backward, 0);
         }
         // DualPipe feeds both ends of the pipeline, so there is no single path; the bounds of each rank alone are tight
@@ -146,25 +151,59 @@ class StepBound {
         return entry->second;
     }
 
-    /// Time of the busiest communication stream. Each micro-batch beyond the lowered ones adds as much as one from the
-    /// middle of the step; for DualPipe, whose micro-batches run in two directions, further ones add nothing.
-    double communication_s(ClassIndex r) {
+    /// A rank's communication and the computation beside it, over the whole step.
+    struct SharedStreams {
+        program::PerStream<double> seconds{}, least_held{};
+        double nic_s = 0;
+        ComputeDraws draws;
+
+        [[nodiscard]] double most_s() const {
+            return std::max(nic_s, *std::max_element(seconds.begin(), seconds.end()));
+        }
+    };
+
+    /// Each micro-batch beyond the lowered ones adds as much as one from the middle of the step; for DualPipe, whose
+    /// micro-batches run in two directions, further ones add nothing.
+    SharedStreams communication(ClassIndex r) {
         const RankClass& ranks = program_.classes[r];
-        program::PerStream<double> all{}, one{};
+        SharedStreams sum;
+        sum.least_held.fill(1);
         const std::int64_t middle = program_.plan->micro_batches() / 2;
         for (const Action& action : ranks.actions) {
             if (!is_pass(action.kind) && action.kind != ActionKind::sync_gradients) continue;
-            for (const Stream stream : {Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather}) {
-                const auto [entry, fresh] = streams_.try_emplace({r, action.segments, stream}, 0.0);
-                if (fresh) entry->second = times_.stream_s(r, action.segments, stream);
-                all[stream] += entry->second;
-                if (action.micro_batch == middle && row_of(shape_.schedule).model_copies() == 1)
-                    one[stream] += entry->second;
+            const bool repeats = action.micro_batch == middle && row_of(shape_.schedule).model_copies() == 1;
+            const double times = repeats ? 1 + static_cast<double>(further_) : 1;
+            const SharedStreams& list = shared_streams(r, action.segments);
+            sum.nic_s += times * list.nic_s;
+            sum.draws.add(list.draws, times);
+            for (const Stream stream : kShared) {
+                sum.seconds[stream] += times * list.seconds[stream];
+                sum.least_held[stream] = std::min(sum.least_held[stream], list.least_held[stream]);
             }
         }
+        return sum;
+    }
+
+    const SharedStreams& shared_streams(ClassIndex r, SegmentListId list) {
+        const auto [entry, fresh] = streams_.try_emplace({r, list});
+        if (!fresh) return entry->second;
+        SharedStreams& shared = entry->second;
+        shared.nic_s = times_.nic_s(r, list);
+        shared.draws = times_.draws(r, list);
+        for (const Stream stream : kShared) {
+            shared.seconds[stream] = times_.stream_s(r, list, stream);
+            shared.least_held[stream] = times_.least_held(r, list, stream);
+        }
+        return shared;
+    }
+
+    /// By how much data-parallel communication delays the rank's passes at least, if nothing is computed for `idle_s`.
+    static double delay_s(const SharedStreams& streams, double passes_s, double idle_s) {
+        const double free = idle_s + std::max(0.0, passes_s - streams.draws.seconds());
         double most = 0;
-        for (const Stream s : program::kStreams) {
-            most = std::max(most, all[s] + static_cast<double>(further_) * one[s]);
+        for (const Stream stream : {Stream::dp, Stream::dp_gather}) {
+            most =
+                std::max(most, streams.draws.least_delay_s(streams.least_held[stream], streams.seconds[stream], free));
         }
         return most;
     }
@@ -265,7 +304,8 @@ class StepBound {
     std::vector<ClassIndex> holders_;  // of each virtual stage
     IndexedVector<ClassIndex, Rank> ranks_;
     std::map<std::pair<ClassIndex, SegmentListId>, double> lists_;
-    std::map<std::tuple<ClassIndex, SegmentListId, Stream>, double> streams_;
+    static constexpr std::array kShared{Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather};
+    std::map<std::pair<ClassIndex, SegmentListId>, SharedStreams> streams_;
 };
 
 std::int64_t most_bytes(const Program& program) {

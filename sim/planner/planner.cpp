@@ -14,6 +14,7 @@
 #include "sim/planner/analytic_bounds.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
+#include "sim/planner/part_sets.h"
 #include "sim/planner/timing.h"
 
 namespace orrery::sim {
@@ -25,13 +26,26 @@ using program::Recompute;
 
 constexpr const char* kStatesDoNotFit = "parameters, gradients and optimizer states alone exceed device memory";
 
-/// A candidate that may still be among the best.
+/// A candidate that may be faster than one with the same pipeline by at most this share is not looked at when only the
+/// best plan is to be proven.
+constexpr double kDominance = kStepTolerance / 2;
+
+/// How well a node's bound is known, in the order in which bounds are refined.
+enum class Rung : std::uint8_t {
+    block,    // all shardings of a micro-batch size and a kind of recomputation of a family; bound of its computation
+    flat,     // a candidate; analytic bounds
+    lowered,  // a candidate that fits; bounds of a short lowering
+};
+
+/// Candidates that may still be among the best.
 struct Node {
     double least_step_s = 0;
-    std::int64_t sequence = 0;           // total order
-    Choice choice;                       // recompute_layers settled
-    bool is_lowered = false;             // has lowered bounds; otherwise analytic ones
-    std::int64_t peak_memory_bytes = 0;  // set if is_lowered
+    std::int64_t sequence = 0;                               // total order
+    std::int32_t family = 0, micro_batch = 0, sharding = 0;  // indices
+    std::int16_t part_set = 0;                               // selective recomputation: index
+    std::int16_t layers = -1;                                // full recomputation; -1: not decided yet
+    Recompute recompute = Recompute::none;
+    Rung rung = Rung::block;
 };
 struct Later {
     bool operator()(const Node& a, const Node& b) const {
@@ -53,17 +67,16 @@ class Search {
           keep_(keep),
           prove_(prove),
           cost_(request.cluster, request.rates),
-          bounder_(request, cluster, cost_) {}
+          bounder_(request, cluster, cost_),
+          list_(list_candidates(request)),
+          part_sets_(part_sets(request, cluster, cost_)) {}
 
     PlanSearch run() {
-        const CandidateList list = list_candidates(request_);
-        search_.considered = list.considered;
-        search_.left_out = list.left_out;
-        Choice first = list.families.front().choice;
-        first.micro_batch = list.families.front().micro_batches.front();
-        limit_ =
-            memory_per_rank_bytes(plan_of(request_, first), request_.memory_margin_gib);  // the same for every plan
-        for (const Family& family : list.families) bound_family(family);
+        search_.considered = list_.considered;
+        search_.left_out = list_.left_out;
+        list_blocks();
+        limit_ = memory_per_rank_bytes(plan_of(request_, choice_of({.rung = Rung::flat})),
+                                       request_.memory_margin_gib);  // the same for every plan
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             // A bound prunes only what is slower by more than the error of a step time.
@@ -73,10 +86,16 @@ class Search {
                 break;
             }
             nodes_.pop();
-            if (node.is_lowered) {
-                simulate(node);
-            } else {
-                lower_node(node);
+            switch (node.rung) {
+                case Rung::block:
+                    expand(node);
+                    break;
+                case Rung::flat:
+                    lower_node(node);
+                    break;
+                case Rung::lowered:
+                    simulate(node);
+                    break;
             }
         }
         if (search_.results.empty()) refuse();
@@ -97,28 +116,112 @@ class Search {
     static MeshKey mesh_of(const Choice& choice) { return {choice.tp, choice.pp, choice.dp, choice.cp, choice.ep}; }
 
     [[nodiscard]] bool tries_without_recomputation() const {
-        return std::find(request_.recompute.begin(), request_.recompute.end(), Recompute::none) !=
-               request_.recompute.end();
+        return std::find(list_.recompute.begin(), list_.recompute.end(), Recompute::none) != list_.recompute.end();
     }
 
-    /// Pushes the candidates of a family that may fit. Memory grows with the micro-batch: if one size cannot fit, no
-    /// larger one can.
-    void bound_family(const Family& family) {
+    [[nodiscard]] const std::vector<Sharding>& shardings_of(const Node& node) const {
+        return list_.shardings_of(list_.families[static_cast<std::size_t>(node.family)]);
+    }
+
+    [[nodiscard]] Choice choice_of(const Node& node) const {
+        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
         Choice choice = family.choice;
-        for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
-            choice.micro_batch = family.micro_batches[i];
-            if (choice.recompute == Recompute::full) {
-                choice.recompute_layers = bounder_.fewest_recomputed(choice, limit_);
-            }
-            const AnalyticBounds found = bounder_.bounds(choice);
-            if (found.least_memory_bytes > limit_) {
-                note(choice, found.least_memory_bytes, found.least_state_bytes > limit_);
-                search_.too_large += static_cast<std::int64_t>(family.micro_batches.size() - i) - 1;
-                return;
-            }
-            ++open_[mesh_of(choice)];
-            push({.least_step_s = found.least_step_s, .choice = choice});
+        choice.micro_batch = family.micro_batches[static_cast<std::size_t>(node.micro_batch)];
+        choice.recompute = node.recompute;
+        if (node.rung == Rung::block) return choice;
+        choice.sharding = shardings_of(node)[static_cast<std::size_t>(node.sharding)];
+        if (node.recompute == Recompute::selective) {
+            choice.recompute_parts = part_sets_[static_cast<std::size_t>(node.part_set)];
         }
+        choice.recompute_layers = node.layers;
+        return choice;
+    }
+
+    void list_blocks() {
+        for (std::size_t f = 0; f < list_.families.size(); ++f) {
+            const Family& family = list_.families[f];
+            Choice choice = family.choice;
+            open_[mesh_of(choice)] += std::ssize(family.micro_batches) * std::ssize(list_.recompute);
+            for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
+                choice.micro_batch = family.micro_batches[i];
+                const double least = bounder_.least_computation_s(choice);
+                for (const Recompute recompute : list_.recompute) {
+                    push({.least_step_s = least,
+                          .family = static_cast<std::int32_t>(f),
+                          .micro_batch = static_cast<std::int32_t>(i),
+                          .recompute = recompute});
+                }
+            }
+        }
+    }
+
+    /// Pushes the candidates of a block that may fit, each with the cheapest recomputation of the block's kind with
+    /// which it may.
+    void expand(const Node& block) {
+        Choice choice = choice_of(block);
+        const std::vector<Sharding>& shardings = shardings_of(block);
+        search_.bounded += std::ssize(shardings);
+        remaining_.clear();
+        for (std::size_t i = 0; i < shardings.size(); ++i) remaining_.push_back(i);
+        Node node = block;
+        node.rung = Rung::flat;
+        const auto push_fitting = [&](bool last) {
+            std::erase_if(remaining_, [&](std::size_t i) {
+                const AnalyticBounds& found = bounds_[i];
+                if (found.least_memory_bytes <= limit_) {
+                    ++open_[mesh_of(choice)];
+                    node.sharding = static_cast<std::int32_t>(i);
+                    node.least_step_s = found.least_step_s;
+                    push(node);
+                    return true;
+                }
+                const bool by_states = found.least_state_bytes > limit_;
+                if (!last && !by_states) return false;
+                Choice refused = choice;
+                refused.sharding = shardings[i];
+                note(refused, found.least_memory_bytes, by_states);
+                return true;
+            });
+        };
+        if (block.recompute == Recompute::selective) {
+            for (std::size_t set = 0; set < part_sets_.size() && !remaining_.empty(); ++set) {
+                choice.recompute_parts = part_sets_[set];
+                node.part_set = static_cast<std::int16_t>(set);
+                bounder_.bounds_of_each(choice, shardings, bounds_);
+                push_fitting(set + 1 == part_sets_.size());
+                if (set == 0 && !remaining_.empty()) drop_hopeless(choice, shardings);
+            }
+        } else if (block.recompute == Recompute::full) {
+            choice.recompute_layers = node.layers = 1;
+            bounder_.bounds_of_each(choice, shardings, bounds_);
+            push_fitting(false);
+            if (!remaining_.empty()) {  // the least memory is that of all blocks, the least time that of one
+                choice.recompute_layers = node.layers = -1;
+                bounder_.bounds_of_each(choice, shardings, more_bounds_);
+                for (const std::size_t i : remaining_) more_bounds_[i].least_step_s = bounds_[i].least_step_s;
+                bounds_.swap(more_bounds_);
+                push_fitting(true);
+            }
+        } else {
+            bounder_.bounds_of_each(choice, shardings, bounds_);
+            push_fitting(true);
+        }
+        --open_[mesh_of(choice)];
+    }
+
+    /// Drops the remaining shardings that do not fit even with full recomputation, which keeps less than any set of
+    /// parts: then the larger sets need not be costed.
+    void drop_hopeless(Choice choice, const std::vector<Sharding>& shardings) {
+        choice.recompute = Recompute::full;
+        choice.recompute_parts = 0;
+        bounder_.bounds_of_each(choice, shardings, more_bounds_);
+        std::erase_if(remaining_, [&](std::size_t i) {
+            if (more_bounds_[i].least_memory_bytes <= limit_) return false;
+            Choice refused = choice;
+            refused.sharding = shardings[i];
+            note(refused, more_bounds_[i].least_memory_bytes, false);
+            return true;
+        });
     }
 
     void push(Node node) {
@@ -145,13 +248,37 @@ class Search {
         return entry->second;
     }
 
-    /// Whether the same plan fits without recomputation, so that recomputing would be wasted.
-    bool fits_without(const Choice& choice) {
-        if (choice.recompute == Recompute::none || !tries_without_recomputation()) return false;
-        Choice without = choice;
-        without.recompute = Recompute::none;
-        without.recompute_layers = -1;
-        return bounder_.bounds(without).least_memory_bytes <= limit_ && memory_of(without) <= limit_;
+    [[nodiscard]] bool fits(const Choice& choice) {
+        return bounder_.bounds(choice).least_memory_bytes <= limit_ && memory_of(choice) <= limit_;
+    }
+
+    /// Whether the same plan fits with less recomputation, so that more would be wasted.
+    bool fits_with_less(const Node& node) {
+        if (node.recompute == Recompute::none) return false;
+        Node less = node;
+        less.layers = -1;
+        if (node.recompute == Recompute::selective && node.part_set > 0) {
+            --less.part_set;
+        } else if (tries_without_recomputation()) {
+            less.recompute = Recompute::none;
+        } else {
+            return false;
+        }
+        return fits(choice_of(less));
+    }
+
+    /// Whether a candidate that is known to fit, with no more recomputation and another sharding, is at most
+    /// kDominance of the step slower, so that this one is not worth more work.
+    bool is_dominated(const Node& node) {
+        const auto known = fitting_.find({node.family, node.micro_batch});
+        if (prove_ > 1 || known == fitting_.end()) return false;  // the second best may be one that the best dominates
+        const Choice choice = choice_of(node);
+        return std::any_of(known->second.begin(), known->second.end(), [&](const Node& other) {
+            if (other.recompute != Recompute::none && other.recompute != node.recompute) return false;
+            if (other.part_set > node.part_set || other.layers > node.layers) return false;
+            return bounder_.most_excess_s(choice, shardings_of(node), static_cast<std::size_t>(other.sharding),
+                                          static_cast<std::size_t>(node.sharding)) <= kDominance * node.least_step_s;
+        });
     }
 
     /// Raises recompute_layers to the smallest number with which the plan fits; false if no number does.
@@ -177,40 +304,67 @@ class Search {
         return true;
     }
 
-    void lower_node(const Node& node) {
-        Choice choice = node.choice;
+    /// Pushes the node with the next set of parts with which it may fit.
+    void recompute_more(Node node) {
+        while (std::cmp_less(++node.part_set, part_sets_.size())) {
+            const AnalyticBounds found = bounder_.bounds(choice_of(node));
+            if (found.least_memory_bytes > limit_) continue;
+            ++open_[mesh_of(choice_of(node))];
+            node.least_step_s = found.least_step_s;
+            return push(node);
+        }
+        --node.part_set;
+        note(choice_of(node), memory_of(choice_of(node)), false);
+    }
+
+    void lower_node(Node node) {
+        Choice choice = choice_of(node);
         const auto closes = [&] { --open_[mesh_of(choice)]; };
-        if (fits_without(choice)) {
+        if (fits_with_less(node)) {
             fits_.insert(mesh_of(choice));
             return closes();
         }
-        if (choice.recompute == Recompute::full && !settle_layers(choice)) {
-            note(choice, memory_of(choice), false);
+        if (node.recompute == Recompute::full) {
+            if (node.layers < 0) {
+                choice.recompute_layers = bounder_.fewest_recomputed(choice, limit_);
+            } else if (!settle_layers(choice)) {
+                note(choice, memory_of(choice), false);
+                return closes();
+            }
+            if (choice.recompute_layers != node.layers) {
+                node.layers = static_cast<std::int16_t>(choice.recompute_layers);
+                node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
+                return push(node);
+            }
+        }
+        if (is_dominated(node)) {
+            ++search_.dominated;
             return closes();
         }
-        const Plan plan = plan_of(request_, choice);
-        if (choice.recompute_layers != node.choice.recompute_layers) {
-            const double least = bounder_.bounds(choice).least_step_s;
-            if (least > node.least_step_s) return push({.least_step_s = least, .choice = choice});
-        }
         ++search_.candidate_lowerings;
-        const LoweredBounds found = lowered_bounds(plan, cluster_, cost_);
+        const LoweredBounds found = lowered_bounds(plan_of(request_, choice), cluster_, cost_);
         memory_[choice] = found.peak_memory_bytes;
         closes();
-        if (found.peak_memory_bytes > limit_) return note(choice, found.peak_memory_bytes, false);
-        fits_.insert(mesh_of(choice));
-        push({.least_step_s = std::max(node.least_step_s, found.least_step_s),
-              .choice = choice,
-              .is_lowered = true,
-              .peak_memory_bytes = found.peak_memory_bytes});
+        if (found.peak_memory_bytes <= limit_) {
+            fits_.insert(mesh_of(choice));
+            fitting_[{node.family, node.micro_batch}].push_back(node);
+            node.rung = Rung::lowered;
+            node.least_step_s = std::max(node.least_step_s, found.least_step_s);
+            push(node);
+        } else if (node.recompute == Recompute::selective) {
+            recompute_more(node);
+        } else {
+            note(choice, found.peak_memory_bytes, false);
+        }
     }
 
     void simulate(const Node& node) {
-        const Plan plan = plan_of(request_, node.choice);
+        const Choice choice = choice_of(node);
+        const Plan plan = plan_of(request_, choice);
         ++search_.simulated;
         if (is_simulated_whole(plan)) ++search_.simulated_exactly;
         PlanResult result = timed(plan, cluster_, cost_);
-        check_fit(node.peak_memory_bytes, limit_, result);
+        check_fit(memory_of(choice), limit_, result);
         const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
         std::vector<PlanResult>& results = search_.results;
         results.insert(std::upper_bound(results.begin(), results.end(), result, faster), std::move(result));
@@ -244,6 +398,8 @@ class Search {
     std::size_t keep_, prove_;
     RooflineCost cost_;
     AnalyticBounder bounder_;
+    const CandidateList list_;
+    const std::vector<PartSet> part_sets_;
     std::int64_t limit_ = 0;
     std::int64_t sequence_ = 0;
     std::priority_queue<Node, std::vector<Node>, Later> nodes_;
@@ -251,6 +407,9 @@ class Search {
     std::map<MeshKey, Closest> closest_;
     std::map<MeshKey, std::int64_t> open_;  // candidates not yet known to fit or not to fit
     std::set<MeshKey> fits_;
+    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
+    std::vector<AnalyticBounds> bounds_, more_bounds_;                            // of one block's candidates
+    std::vector<std::size_t> remaining_;  // indices of a block's shardings that do not fit yet
     PlanSearch search_;
 };
 
@@ -276,6 +435,8 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.considered += from.considered;
     into.left_out += from.left_out;
     into.too_large += from.too_large;
+    into.bounded += from.bounded;
+    into.dominated += from.dominated;
     into.layer_lowerings += from.layer_lowerings;
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
@@ -287,8 +448,9 @@ std::size_t proven_results(const PlanSearch& search) {
     const auto is_proven = [&](const PlanResult& result) {
         return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;
     };
-    return static_cast<std::size_t>(std::find_if_not(search.results.begin(), search.results.end(), is_proven) -
-                                    search.results.begin());
+    const auto proven = static_cast<std::size_t>(
+        std::find_if_not(search.results.begin(), search.results.end(), is_proven) - search.results.begin());
+    return search.dominated > 0 ? std::min<std::size_t>(1, proven) : proven;
 }
 
 PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,

@@ -29,9 +29,14 @@ struct PlanRequest {
     std::vector<program::Schedule> schedules{program::Schedule::one_f_one_b};
     std::vector<program::DataParallel> data_parallel{program::DataParallel::ddp};
     std::vector<program::Recompute> recompute{program::Recompute::none};
+    bool tries_shard_groups = false;        // HSDP
+    bool tries_keeping_parameters = false;  // zero3: also without freeing parameters after the forward pass
+    bool tries_rank_orders = false;         // also pp before dp
+    bool tries_part_sets = false;           // selective recomputation of more or fewer parts than selective_parts()
     // 0: any; otherwise only plans with this degree or micro-batch size.
-    std::int64_t tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch_size = 0;
-    std::vector<std::int64_t> stage_layers;  // blocks of each virtual stage; empty: any
+    std::int64_t tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch_size = 0, chunks = 0, dp_shard = 0;
+    std::optional<bool> reshard_after_forward, pp_before_dp;  // empty: any
+    std::vector<std::int64_t> stage_layers;                   // blocks of each virtual stage; empty: any
     std::map<std::string, std::string> origins;
     std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
 };
@@ -49,7 +54,10 @@ struct PlanSearch {
     std::vector<program::PlanResult> results;
     std::int64_t considered = 0;  // candidates that divide evenly
     std::int64_t left_out = 0;    // skipped: their micro-batch is above 32 and within an eighth of a considered one
-    std::int64_t too_large = 0;   // candidates that do not fit in memory
+    std::int64_t bounded = 0;     // candidates that were given bounds of their own; the others belong to blocks whose
+                                  // computation alone takes too long
+    std::int64_t too_large = 0;   // candidates among them that do not fit in memory
+    std::int64_t dominated = 0;   // candidates that another one with the same pipeline beats or equals
     /// Lowerings on one stage of a few blocks, from whose costs every candidate's analytic bounds are summed.
     std::int64_t layer_lowerings = 0;
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory

@@ -1,6 +1,8 @@
 #include "sim/program/lowered_layer.h"
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -86,8 +88,12 @@ class LayerLowering {
     void shard_checkpoint();
 
     void split();
-    [[nodiscard]] std::vector<bool> weight_steps() const;
-    void keep_versions(const std::vector<bool>& is_weight);
+    /// The backward steps that read and that write each slot, in order.
+    struct Uses {
+        IndexedVector<SlotIndex, std::vector<std::size_t>> read_by, written_by;
+    };
+    [[nodiscard]] std::vector<bool> weight_steps(const Uses& uses) const;
+    void keep_versions(const std::vector<bool>& is_weight, const Uses& uses);
     void keep_for_weights();
 
     void order_parameters();
@@ -99,7 +105,8 @@ class LayerLowering {
 
     LoweredLayer layer_;
     using SlotSet = IndexedVector<SlotIndex, bool>;
-    SlotSet in_frame_;
+    [[nodiscard]] SlotSet touched(const std::vector<Step>& steps) const;
+    SlotSet in_frame_, used_;
     SlotIndex own_input_ = kNoSlot;     // sharded checkpoint: this rank's block of the layer's input
     SlotIndex gradient_out_ = kNoSlot;  // split backward: the gradient of the layer's input
     IndexedVector<SlotIndex, std::int64_t> parameter_offsets_;  // in the layer's elements of its range; -1: none
@@ -176,13 +183,17 @@ void LayerLowering::insert_recomputation(const std::vector<bool>& again) {
         result.push_back(step);
         done[i] = true;
     };
+    constexpr std::size_t kNobody = std::numeric_limits<std::size_t>::max();
+    IndexedVector<SlotIndex, std::size_t> last_writer(layer_.slots.size(), kNobody);  // among the recomputed steps
+    for (std::size_t i = 0; i < again.size(); ++i) {
+        if (!again[i]) continue;
+        for (const SlotIndex slot : slots_written(layer_.forward[i])) last_writer[slot] = i;
+    }
     // The part of the last recomputed step that writes the slot, unless it has run.
     const auto due_part = [&](SlotIndex slot) -> std::optional<models::BlockPart> {
-        for (std::size_t i = layer_.forward.size(); i-- > 0;) {
-            if (!again[i] || !writes(layer_.forward[i], slot)) continue;
-            return done[i] ? std::nullopt : std::optional(part_of(layer_.forward[i]));
-        }
-        return std::nullopt;
+        const std::size_t writer = slot < last_writer.next_index() ? last_writer[slot] : kNobody;
+        if (writer == kNobody || done[writer]) return std::nullopt;
+        return part_of(layer_.forward[writer]);
     };
     const auto run_part = [&](auto&& self, models::BlockPart part) -> void {
         for (std::size_t i = 0; i < again.size(); ++i) {
@@ -239,7 +250,7 @@ void LayerLowering::shard_checkpoint() {
 }
 
 /// Marks the weight steps: those that write only parameter gradients, or only values that other weight steps read.
-std::vector<bool> LayerLowering::weight_steps() const {
+std::vector<bool> LayerLowering::weight_steps(const Uses& uses) const {
     std::vector<bool> is_weight(layer_.backward.size(), false);
     for (std::size_t i = layer_.backward.size(); i-- > 0;) {
         const std::vector<SlotIndex> written = slots_written(layer_.backward[i]);
@@ -248,18 +259,13 @@ std::vector<bool> LayerLowering::weight_steps() const {
         const bool reads_parameter = std::ranges::any_of(slots_read(layer_.backward[i]), [&](SlotIndex slot) {
             return role(slot) == SlotRole::parameter || role(slot) == SlotRole::weight_copy;
         });
+        const auto is_input = [&](std::size_t later) { return later > i && !is_weight[later]; };
         is_weight[i] = !written.empty() && !reads_parameter && std::ranges::all_of(written, [&](SlotIndex slot) {
             if (role(slot) == SlotRole::gradient) return true;
             if (role(slot) != SlotRole::transient && role(slot) != SlotRole::saved) return false;
-            bool read = false;
-            for (std::size_t later = i + 1; later < layer_.backward.size(); ++later) {
-                if (reads(layer_.backward[later], slot)) {
-                    if (!is_weight[later]) return false;
-                    read = true;
-                }
-                if (writes(layer_.backward[later], slot) && !is_weight[later]) return false;
-            }
-            return read;
+            const std::vector<std::size_t>& readers = uses.read_by[slot];
+            return !readers.empty() && readers.back() > i && std::ranges::none_of(readers, is_input) &&
+                   std::ranges::none_of(uses.written_by[slot], is_input);
         });
     }
     return is_weight;
@@ -268,18 +274,21 @@ std::vector<bool> LayerLowering::weight_steps() const {
 /// Weight steps run after all input steps, so an input step must not overwrite a value that a weight step still reads:
 /// it writes a new slot instead, which later steps use. The last write of the hidden state's gradient goes to a slot of
 /// its own, from which the gradient leaves the layer.
-void LayerLowering::keep_versions(const std::vector<bool>& is_weight) {
+void LayerLowering::keep_versions(const std::vector<bool>& is_weight, const Uses& uses) {
     const SlotIndex hidden = find_role(SlotRole::hidden_gradient);
     const bool has_input = find_role(SlotRole::hidden_in) != kNoSlot;  // the embedding passes no gradient on
-    for (const SlotIndex slot : layer_.slots.indices()) {              // without the slots added in the loop
-        if (role(slot) == SlotRole::gradient || role(slot) == SlotRole::parameter) continue;
+    for (const SlotIndex slot : uses.written_by.indices()) {           // without the slots added in the loop
+        const std::vector<std::size_t>& writers = uses.written_by[slot];
+        if (role(slot) == SlotRole::gradient || role(slot) == SlotRole::parameter || writers.empty()) continue;
+        std::vector<std::size_t> users;
+        std::ranges::set_union(uses.read_by[slot], writers, std::back_inserter(users));
+        std::size_t last_write = layer_.backward.size();
+        for (const std::size_t i : writers) {
+            if (!is_weight[i]) last_write = i;
+        }
         SlotIndex current = slot;
         bool weight_has_read = false;
-        std::size_t last_write = layer_.backward.size();
-        for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
-            if (!is_weight[i] && writes(layer_.backward[i], slot)) last_write = i;
-        }
-        for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
+        for (const std::size_t i : users) {
             Step& step = layer_.backward[i];
             const bool writes_it = writes(step, slot);
             weight_has_read = weight_has_read || (is_weight[i] && reads(step, slot));
@@ -317,8 +326,20 @@ void LayerLowering::keep_for_weights() {
 }
 
 void LayerLowering::split() {
-    const std::vector<bool> is_weight = weight_steps();
-    keep_versions(is_weight);
+    Uses uses;
+    uses.read_by.resize(layer_.slots.size());
+    uses.written_by.resize(layer_.slots.size());
+    for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
+        const auto add = [&](auto& users, const std::vector<SlotIndex>& slots) {
+            for (const SlotIndex slot : slots) {
+                if (users[slot].empty() || users[slot].back() != i) users[slot].push_back(i);
+            }
+        };
+        add(uses.read_by, slots_read(layer_.backward[i]));
+        add(uses.written_by, slots_written(layer_.backward[i]));
+    }
+    const std::vector<bool> is_weight = weight_steps(uses);
+    keep_versions(is_weight, uses);
     for (std::size_t i = 0; i < layer_.backward.size(); ++i) {
         (is_weight[i] ? layer_.backward_weight : layer_.backward_input).push_back(layer_.backward[i]);
     }
@@ -350,9 +371,25 @@ ParameterRange range_of(const SlotDecl& parameter) {
     return parameter.gradient_sum == models::GradientSum::tp ? ParameterRange::tensor_sum : ParameterRange::kv_sum;
 }
 
+/// The slots that the steps read or write.
+LayerLowering::SlotSet LayerLowering::touched(const std::vector<Step>& steps) const {
+    SlotSet slots(layer_.slots.size(), false);
+    for (const Step& step : steps) {
+        for (const SlotIndex slot : slots_read(step)) slots[slot] = true;
+        for (const SlotIndex slot : slots_written(step)) slots[slot] = true;
+    }
+    return slots;
+}
+
 bool LayerLowering::is_used(SlotIndex slot) {
-    const auto all = all_steps();
-    return std::any_of(all.begin(), all.end(), [&](const auto* steps) { return touches(*steps, slot); });
+    if (used_.empty()) {
+        used_.resize(layer_.slots.size(), false);
+        for (const std::vector<Step>* steps : all_steps()) {
+            const SlotSet slots = touched(*steps);
+            for (const SlotIndex one : slots.indices()) used_[one] = used_[one] || slots[one];
+        }
+    }
+    return used_[slot];
 }
 
 void LayerLowering::place(SlotIndex index) {
@@ -426,11 +463,13 @@ void LayerLowering::find_lives() {
     const bool splits = layer_.options.splits_backward;
     const Phase input = splits ? Phase::backward_input : Phase::backward;
     const std::vector<Step>& input_steps = splits ? layer_.backward_input : layer_.backward;
+    const SlotSet in_forward = touched(layer_.forward), in_input = touched(input_steps),
+                  in_weight = touched(layer_.backward_weight);
     for (const SlotIndex slot : layer_.slots.indices()) {
         Slot& life = layer_.slots[slot];
-        life.born = touches(layer_.forward, slot) ? Phase::forward : input;
-        life.dies = touches(input_steps, slot) ? input : Phase::forward;
-        if (splits && touches(layer_.backward_weight, slot)) life.dies = Phase::backward_weight;
+        life.born = in_forward[slot] ? Phase::forward : input;
+        life.dies = in_input[slot] ? input : Phase::forward;
+        if (splits && in_weight[slot]) life.dies = Phase::backward_weight;
         const bool is_unneeded = life.dies == Phase::forward && role(slot) == SlotRole::saved;
         if (is_unneeded && !layer_.options.leaves_communication_open) in_frame_[slot] = false;
     }

@@ -40,7 +40,7 @@ inline constexpr std::array<DataParallelRow, 5> kDataParallelRows{{
     {.name = "dp"},
     {.name = "ddp", .is_searched = true},
     {.name = "zero1", .shards_states = true, .is_searched = true},
-    {.name = "zero2", .shards_states = true, .shards_gradients = true},
+    {.name = "zero2", .shards_states = true, .shards_gradients = true, .is_searched = true},
     {.name = "zero3", .shards_states = true, .shards_gradients = true, .shards_parameters = true, .is_searched = true},
 }};
 inline constexpr auto kDataParallelKinds = enum_values<DataParallel, kDataParallelRows.size()>();

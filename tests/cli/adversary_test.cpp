@@ -227,7 +227,7 @@ TEST(Implementations, ThatSupportAllNamesTakeEachOfThem) {
     ASSERT_FALSE(ranked.at("plans").empty());
     for (const json& one : ranked.at("plans")) {
         EXPECT_EQ(one.at("plan").at("parallelism").at("schedule"), "interleaved-1f1b");
-        EXPECT_EQ(one.at("plan").at("training").at("precision"), "bf16") << "the default on GPUs";
+        EXPECT_EQ(one.at("plan").at("training").at("precision").at("activation"), "bf16") << "the default on GPUs";
     }
 }
 

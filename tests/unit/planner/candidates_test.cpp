@@ -46,16 +46,12 @@ TEST(Candidates, AreDistinctValidPlans) {
         const CandidateList list = list_candidates(request);
         std::set<std::string> names;
         std::int64_t count = 0;
-        for (const Family& family : list.families) {
-            for (const std::int64_t micro_batch : family.micro_batches) {
-                Choice choice = family.choice;
-                choice.micro_batch = micro_batch;
-                const Plan plan = plan_of(request, choice);
-                program::check_plan(plan, plan.name);
-                EXPECT_TRUE(names.insert(plan.name).second) << plan.name;
-                EXPECT_EQ(plan.parallelism.world_size(), request.devices);
-                ++count;
-            }
+        for (const Choice& choice : choices_of(list)) {
+            const Plan plan = plan_of(request, choice);
+            program::check_plan(plan, plan.name);
+            EXPECT_TRUE(names.insert(plan.name).second) << plan.name;
+            EXPECT_EQ(plan.parallelism.world_size(), request.devices);
+            ++count;
         }
         EXPECT_EQ(count, list.considered);
     }
@@ -68,9 +64,9 @@ TEST(Candidates, DegreesFitTheModelAndTheSequenceLength) {
         return values;
     };
     using Set = std::set<std::int64_t>;
-    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 8192), &Choice::cp), (Set{1}));
-    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 16'384), &Choice::cp), (Set{1, 2}));
-    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 65'536), &Choice::cp), (Set{1, 2, 4, 8}));
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 1024), &Choice::cp), (Set{1}));
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 2048), &Choice::cp), (Set{1, 2}));
+    EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 8192), &Choice::cp), (Set{1, 2, 4, 8}));
     EXPECT_EQ(degrees(request_for("llama3-8b", 16, 16, 8192), &Choice::ep), (Set{1}));
     EXPECT_EQ(degrees(request_for("mixtral-8x7b", 16, 16, 4096), &Choice::ep), (Set{1, 2, 4, 8}));
     PlanRequest fixed = request_for("mixtral-8x7b", 16, 16, 4096);
@@ -88,6 +84,42 @@ TEST(Candidates, DegreesFitTheModelAndTheSequenceLength) {
     deep.implementation = models::load_implementation("orrery");
     deep.schedules = {Schedule::zb_v};
     EXPECT_EQ(degrees(deep, &Choice::chunks), (Set{2}));
+}
+
+TEST(Candidates, ShardsFillNodesAndRanksAreNumberedBothWays) {
+    PlanRequest request = request_for("llama3-8b", 64, 64, 4096);
+    request.tp = 2;
+    request.pp = 2;
+    const auto found = [&] {
+        std::set<Sharding> shardings;
+        for (const Choice& choice : choices_of(list_candidates(request))) {
+            if (choice.cp == 1) shardings.insert(choice.sharding);
+        }
+        return shardings;
+    };
+    // 16 replicas; 4 of them fill a node, and 8 two nodes.
+    std::set<Sharding> expected;
+    for (const bool pp_before_dp : {false, true}) {
+        expected.insert({.pp_before_dp = pp_before_dp});
+        for (const DataParallel kind : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
+            for (const std::int64_t size : {0, 4, 8}) {
+                expected.insert({.data_parallel = kind, .dp_shard = size, .pp_before_dp = pp_before_dp});
+                if (kind != DataParallel::zero3) continue;
+                expected.insert(
+                    {.data_parallel = kind, .dp_shard = size, .reshards = false, .pp_before_dp = pp_before_dp});
+            }
+        }
+    }
+    EXPECT_EQ(found(), expected);
+    request.data_parallel = {DataParallel::zero3};
+    request.dp_shard = 8;
+    request.reshard_after_forward = false;
+    request.pp_before_dp = true;
+    EXPECT_EQ(found(),
+              (std::set<Sharding>{
+                  {.data_parallel = DataParallel::zero3, .dp_shard = 8, .reshards = false, .pp_before_dp = true}}));
+    request.dp_shard = 16;  // all replicas
+    EXPECT_EQ(found().begin()->dp_shard, 0);
 }
 
 TEST(Candidates, StagesAreEvenOrBalancedByTheEnds) {

@@ -77,7 +77,8 @@ TEST(Remedies, FitAndAreTheFewestChanges) {
     Plan plan = best_plan("torch-fsdp2");
     plan.training.memory.recompute = program::Recompute::none;
     plan.training.memory.recompute_parts.clear();
-    plan.training.micro_batch_size = 2;
+    plan.training.micro_batch_size *= 2;
+    plan.training.global_batch_size *= 2;
     ASSERT_FALSE(memory_fit(program::lower(plan)).fits());
     const topologies::Cluster cluster(plan.cluster);
     const std::vector<Remedy> found = remedies(plan, cluster, 10);

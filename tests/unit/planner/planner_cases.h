@@ -16,11 +16,12 @@ namespace orrery::sim {
 inline constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 /// A request that allows every technique.
-inline PlanRequest request_for(const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence) {
+inline PlanRequest request_for(const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence,
+                               const std::string& implementation = "orrery") {
     PlanRequest request;
     request.model = models::load_model(model);
     request.cluster = topologies::load_cluster("dgx-h100", devices);
-    request.implementation = models::load_implementation("orrery");
+    request.implementation = models::load_implementation(implementation);
     request.devices = devices;
     request.training.global_batch_size = batch;
     request.training.sequence_length = sequence;
@@ -29,13 +30,33 @@ inline PlanRequest request_for(const char* model, std::int64_t devices, std::int
     return request;
 }
 
-/// Only replicas of 1F1B pipelines, without sharding, recomputation or context parallelism.
+/// Only replicas of 1F1B pipelines, without sharding, recomputation, context parallelism or another order of ranks.
 inline PlanRequest plain(PlanRequest request) {
     request.schedules = {program::Schedule::one_f_one_b};
     request.data_parallel = {program::DataParallel::ddp};
     request.recompute = {program::Recompute::none};
+    request.tries_rank_orders = false;
     request.cp = 1;
     return request;
+}
+
+/// Every candidate of the list, with the first kind of selective and with undecided full recomputation.
+inline std::vector<Choice> choices_of(const CandidateList& list) {
+    std::vector<Choice> choices;
+    for (const Family& family : list.families) {
+        Choice choice = family.choice;
+        for (const std::int64_t micro_batch : family.micro_batches) {
+            choice.micro_batch = micro_batch;
+            for (const Sharding& sharding : list.shardings_of(family)) {
+                choice.sharding = sharding;
+                for (const program::Recompute recompute : list.recompute) {
+                    choice.recompute = recompute;
+                    choices.push_back(choice);
+                }
+            }
+        }
+    }
+    return choices;
 }
 
 /// The best plans, all of them proven.

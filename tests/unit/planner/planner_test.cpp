@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "sim/planner/part_sets.h"
 #include "sim/planner/timing.h"
 #include "tests/unit/planner/planner_cases.h"
 
@@ -28,20 +29,24 @@ std::vector<PlanResult> brute_force(const PlanRequest& request) {
         return peak_of(plan) <= memory_per_rank_bytes(plan);
     };
     const bool has_none = std::count(request.recompute.begin(), request.recompute.end(), Recompute::none) > 0;
-    for (const Family& family : list_candidates(request).families) {
-        for (const std::int64_t micro_batch : family.micro_batches) {
-            Choice choice = family.choice;
-            choice.micro_batch = micro_batch;
-            Choice without = choice;
-            without.recompute = Recompute::none;
-            if (choice.recompute != Recompute::none && has_none && fits(without)) continue;
-            const std::int64_t blocks = largest_stage(plan_of(request, choice));
-            if (choice.recompute == Recompute::full) choice.recompute_layers = 1;
-            while (choice.recompute == Recompute::full && choice.recompute_layers < blocks && !fits(choice)) {
-                ++choice.recompute_layers;
-            }
-            if (fits(choice)) results.push_back(timed(plan_of(request, choice), cluster, cost));
+    const std::vector<PartSet> sets = part_sets(request, cluster, cost);
+    for (Choice choice : choices_of(list_candidates(request))) {
+        Choice without = choice;
+        without.recompute = Recompute::none;
+        if (choice.recompute != Recompute::none && has_none && fits(without)) continue;
+        if (choice.recompute == Recompute::selective) {
+            const auto enough = std::find_if(sets.begin(), sets.end(), [&](PartSet set) {
+                choice.recompute_parts = set;
+                return fits(choice);
+            });
+            if (enough == sets.end()) continue;
         }
+        const std::int64_t blocks = largest_stage(plan_of(request, choice));
+        if (choice.recompute == Recompute::full) choice.recompute_layers = 1;
+        while (choice.recompute == Recompute::full && choice.recompute_layers < blocks && !fits(choice)) {
+            ++choice.recompute_layers;
+        }
+        if (fits(choice)) results.push_back(timed(plan_of(request, choice), cluster, cost));
     }
     std::stable_sort(results.begin(), results.end(),
                      [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; });
@@ -52,9 +57,14 @@ TEST(PlanSearch, AgreesWithBruteForce) {
     std::vector<PlanRequest> requests{request_for("gpt2", 4, 16, 512), request_for("gpt2-medium", 8, 8, 1024),
                                       request_for("llama3-8b", 8, 4, 4096)};
     requests[1].cluster.device.memory_capacity_gib.value = 3.5 + kDefaultMemoryMarginGib;  // recomputation is needed
-    requests[1].data_parallel.push_back(DataParallel::zero2);
     requests[2].schedules = {Schedule::gpipe, Schedule::one_f_one_b, Schedule::zb_h2, Schedule::dualpipe_v};
     requests[2].cluster.device.memory_capacity_gib.value = 40 + kDefaultMemoryMarginGib;
+    for (PlanRequest& request : requests) {
+        request.tries_shard_groups = request.tries_rank_orders = request.tries_keeping_parameters = false;
+        std::erase(request.data_parallel, DataParallel::zero2);
+        request.cp = 1;
+    }
+    requests[1].data_parallel.push_back(DataParallel::zero2);
     std::set<DataParallel> kinds;
     std::set<Recompute> recomputes;
     std::set<Schedule> schedules;
