@@ -1,6 +1,7 @@
 #include "sim/planner/analytic_bounds.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -30,6 +31,9 @@ constexpr double kRounding = 1 - 1e-6;
 /// schedules that keep all of them alive).
 constexpr std::int64_t kSettledDepths = 4;
 
+/// In pipelines with more passes the critical path is not walked.
+constexpr std::int64_t kMostTasks = 1 << 15;
+
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
@@ -42,6 +46,8 @@ void add(LayerCost& sum, const LayerCost& layer) {
     sum.forward_s += layer.forward_s;
     sum.backward_s += layer.backward_s;
     sum.input_gradient_s += layer.input_gradient_s;
+    sum.input_pass_s += layer.input_pass_s;
+    sum.weight_pass_s += layer.weight_pass_s;
     sum.draws += layer.draws;
     sum.saved_bytes += layer.saved_bytes;
     sum.kept_bytes += layer.kept_bytes;
@@ -251,6 +257,8 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline)
             chunk.forward_s += after.forward_s - before.forward_s;
             chunk.backward_s += after.backward_s - before.backward_s;
             chunk.input_gradient_s += after.input_gradient_s - before.input_gradient_s;
+            chunk.input_pass_s += after.input_pass_s - before.input_pass_s;
+            chunk.weight_pass_s += after.weight_pass_s - before.weight_pass_s;
             chunk.saved_bytes += after.saved_bytes - before.saved_bytes;
             chunk.kept_bytes += after.kept_bytes - before.kept_bytes;
         };
@@ -338,28 +346,29 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& sharded) const {
     const program::ScheduleRow& row = row_of(choice.schedule);
     const double m = micro_batches_, gathers = gathers_of(choice.sharding);
-    const double reductions = reductions_of(choice);
+    const double reductions = reductions_of(choice), replications = replications_of(choice);
     double least = 0;
     AnalyticBounds result;
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
         const RankSums& sums = rank_sums_[i];
         const ShardedRank& rank = sharded.ranks[i];
-        const double alone = m * (sums.work_s + rank.staging_s) + rank.update_s;
+        const double alone = m * (sums.work_s + rank.staging_s + rank.first_gathers_s) + rank.update_s;
         double extra =
             std::max(sums.ramp_s, std::max(rank.reduction.seconds, rank.replication.seconds) - sums.beside_s);
         if (row.has_rounds) extra = std::max(extra, sums.round_s);
         least = std::max(least, alone + std::max(0.0, extra));
         const double idle = std::max({0.0, sums.ramp_s, row.has_rounds ? sums.round_s : 0.0});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
-        const double free = (idle + rank.update_s) / m + rank.staging_s + sums.waiting_s;
+        const double free = (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s;
         const double delay =
             std::max(sums.draws.least_delay_s(rank.reduction.held, reductions / m * rank.reduction.seconds, free),
                      sums.draws.least_delay_s(rank.gather.held, gathers * rank.gather.seconds, free));
         least = std::max(least, alone + idle + m * delay);
         if (reductions > 1) least = std::max(least, reductions * rank.reduction.seconds);
         least = std::max(least, gathers * m * rank.gather.seconds);
-        least = std::max(least,
-                         reductions * rank.reduction.nic_s + rank.replication.nic_s + gathers * m * rank.gather.nic_s);
+        if (replications > 1) least = std::max(least, replications * rank.replication.seconds);
+        least = std::max(least, reductions * rank.reduction.nic_s + replications * rank.replication.nic_s +
+                                    gathers * m * rank.gather.nic_s);
         const auto in_use = [&](std::int64_t activations) {
             const double tensors = rank.state_bytes + static_cast<double>(activations + transient_bytes_);
             return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
@@ -422,6 +431,55 @@ double AnalyticBounder::least_computation_s(const Choice& choice) {
         least = std::max(least, micro_batches_ * sums.work_s + std::max(0.0, ahead));
     }
     return kRounding * least;
+}
+
+double AnalyticBounder::path_s(const Choice& choice) {
+    const ScheduleShape shape = shape_of(choice, micro_batches_of(choice));
+    const bool is_short = shape.micro_batches * shape.ranks * shape.chunks <= kMostTasks;
+    if (row_of(choice.schedule).depends_on_times() || copies_of(choice) > 1 || !is_short) return 0;
+    Choice key = choice;
+    key.sharding = {.pp_before_dp = choice.sharding.pp_before_dp};
+    const auto [entry, fresh] = paths_.try_emplace(key, 0.0);
+    if (!fresh) return entry->second;
+    const Pipeline& pipeline = pipeline_of(choice);
+    sum_chunks(choice, pipeline);
+    const auto chunks = at(choice.chunks), stages = pipeline.stage_count(), m = at(shape.micro_batches);
+    const double transfer = transfer_s(choice).first;
+    constexpr double kNever = -1;
+    std::vector<double> forward(stages * m, kNever), backward(stages * m, kNever);  // when the next stage has them
+    std::vector<double> free(at(choice.pp), 0);
+    std::vector<std::size_t> next(at(choice.pp), 0);
+    const std::vector<std::vector<ComputeTask>> orders = program::compute_orders(shape);
+    const auto run = [&](std::size_t rank, const ComputeTask& task) {
+        const std::size_t stage = pipeline.stages[rank * chunks + task.chunk.position()];
+        const ChunkSum& costs = chunk_sums_[stage];
+        const auto b = at(task.micro_batch);
+        const bool is_forward = task.kind == ComputeTask::Kind::forward, is_last = stage + 1 == stages;
+        double ready = 0;
+        if (is_forward && stage > 0) ready = forward[(stage - 1) * m + b];
+        if (task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_input) {
+            ready = is_last ? forward[stage * m + b] : backward[(stage + 1) * m + b];
+        }
+        if (ready == kNever) return false;
+        const std::array<double, 4> seconds{costs.forward_s, costs.backward_s, costs.input_pass_s, costs.weight_pass_s};
+        free[rank] = std::max(free[rank], ready) + seconds[static_cast<std::size_t>(task.kind)];
+        if (task.kind == ComputeTask::Kind::backward_weight) return true;
+        const bool stays = is_forward ? is_last || pipeline.rank_of(stage + 1, chunks) == rank
+                                      : stage == 0 || pipeline.rank_of(stage - 1, chunks) == rank;
+        (is_forward ? forward : backward)[stage * m + b] = free[rank] + (stays ? 0 : transfer);
+        return true;
+    };
+    for (bool goes_on = true; goes_on;) {
+        goes_on = false;
+        for (std::size_t rank = 0; rank < orders.size(); ++rank) {
+            while (next[rank] < orders[rank].size() && run(rank, orders[rank][next[rank]])) {
+                ++next[rank];
+                goes_on = true;
+            }
+        }
+    }
+    // The next step begins on the first rank; later ranks may still be busy then.
+    return entry->second = kRounding * free.front();
 }
 
 std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {

@@ -2,6 +2,7 @@
 // microsecond for each sharding of a pipeline.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -56,6 +57,10 @@ class AnalyticBounder {
                                        std::size_t b);
     /// The step bound that holds for every sharding and every kind of recomputation; choice.recompute is ignored.
     [[nodiscard]] double least_computation_s(const Choice& choice);
+    /// Lower bound on the step time: the critical path through the schedule's passes and the transfers between stages
+    /// to the first rank's last pass, whatever the sharding. 0 if it is not known (schedules that depend on durations,
+    /// DualPipe, very many passes).
+    [[nodiscard]] double path_s(const Choice& choice);
     /// The smallest number of recomputed blocks per chunk, at least one, that brings least_memory_bytes under the
     /// limit; the number of blocks of the largest chunk if no number does.
     [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
@@ -66,7 +71,7 @@ class AnalyticBounder {
 
   private:
     struct ChunkSum {
-        double forward_s = 0, backward_s = 0, input_gradient_s = 0;
+        double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
         std::int64_t saved_bytes = 0, kept_bytes = 0;
     };
     struct Elements {
@@ -96,6 +101,7 @@ class AnalyticBounder {
         double state_bytes = 0;
         double update_s = 0;
         double staging_s = 0;            // casts of one micro-batch's gradients
+        double first_gathers_s = 0;      // gathers of one micro-batch that nothing can overlap
         CommunicationTimes reduction;    // of all gradients once, within one set of shards
         CommunicationTimes replication;  // among the sets of shards
         CommunicationTimes gather;       // of all parameters once, before a pass
@@ -112,6 +118,10 @@ class AnalyticBounder {
         std::vector<std::size_t> ranks;         // those whose bounds are taken
         std::vector<Elements> elements;         // by position in `ranks`
         std::vector<Sharded> sharded;           // by sharding; filled by bounds_of_each
+        [[nodiscard]] std::size_t rank_of(std::size_t stage, std::size_t chunks) const {
+            const auto place = std::find(stages.begin(), stages.end(), stage);
+            return static_cast<std::size_t>(place - stages.begin()) / chunks;
+        }
         [[nodiscard]] std::size_t stage_count() const { return first_block.size() - 1; }
     };
     /// A group's placement, interned.
@@ -165,6 +175,7 @@ class AnalyticBounder {
     static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Sharded& sharded) const;
     [[nodiscard]] double reductions_of(const Choice& choice) const;
+    [[nodiscard]] double replications_of(const Choice& choice) const;
     [[nodiscard]] static double gathers_of(const Sharding& sharding);
     [[nodiscard]] std::int64_t micro_batches_of(const Choice& choice) const {
         return request_.training.global_batch_size / (choice.dp * choice.micro_batch);
@@ -188,6 +199,7 @@ class AnalyticBounder {
     std::map<Choice, Prefix> costs_;
     std::map<Choice, Pipeline> pipelines_;
     std::map<Choice, Groups> groups_;
+    std::map<Choice, double> paths_;
     std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, PlacementId>
         regular_placements_;  // first, stride, count
     std::vector<GroupPlacement> placements_;

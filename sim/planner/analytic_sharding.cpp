@@ -287,10 +287,11 @@ void AnalyticBounder::add_reductions(const Choice& choice, const Elements& own, 
     const bool scatters = this->scatters(choice.sharding), partly = scatters && shards_partly(choice);
     const CommKind each = scatters ? CommKind::reduce_scatter : CommKind::all_reduce;
     const bool by_units = kind.shards_gradients && !row_of(choice.schedule).splits_backward();
+    const bool by_layer = by_units || request_.implementation.data_parallel.buckets_by_layer;
     const std::int64_t together = blocks_of_unit(choice, own);
     const auto reduce = [&](PlacementId group, std::int64_t elements, std::int64_t of_blocks) {
         add_to(rank.reduction,
-               by_units ? of_units(each, group, of_blocks, precision.reduction, own, together)
+               by_layer ? of_units(each, group, of_blocks, precision.reduction, own, together)
                         : collective(each, group, elements, precision.reduction),
                1);
     };
@@ -302,8 +303,11 @@ void AnalyticBounder::add_reductions(const Choice& choice, const Elements& own, 
         if (groups.expert != kAlone) rank.staging_s += staging_s(gradient, own.gathered_experts, own, together);
     }
     if (partly) {
-        rank.replication = collective(CommKind::all_reduce, groups.replicate, own.dense / choice.sharding.dp_shard,
-                                      precision.reduction);
+        const std::int64_t shards = choice.sharding.dp_shard;
+        rank.replication =
+            by_layer ? of_units(CommKind::all_reduce, groups.replicate, own.gathered / shards, precision.reduction, own,
+                                together)
+                     : collective(CommKind::all_reduce, groups.replicate, own.dense / shards, precision.reduction);
     }
 }
 
@@ -322,6 +326,16 @@ void AnalyticBounder::add_gathers(const Choice& choice, const Elements& own, Sha
         };
         gather(dense, own.gathered);
         gather(groups.expert, own.gathered_experts);
+        // A chunk of one unit gathers it into the place that the unit of the pass before has just left.
+        const auto single = own.chunks.find(1);
+        if (choice.sharding.reshards && own.largest_block == own.smallest_block && single != own.chunks.end()) {
+            const std::int64_t count = single->second;
+            std::int64_t blocks = 0;
+            for (const auto& [size, chunks] : own.chunks) blocks += size * chunks;
+            rank.first_gathers_s =
+                gathers_of(choice.sharding) * static_cast<double>(count) *
+                collective(CommKind::all_gather, dense, own.gathered / blocks, precision.parameter).seconds;
+        }
     }
 }
 
@@ -364,6 +378,11 @@ double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sh
         of.sharding = sharding;
         return reductions_of(of);
     };
+    const auto replications = [&](const Sharding& sharding) {
+        Choice of = choice;
+        of.sharding = sharding;
+        return replications_of(of);
+    };
     const auto gathers = [&](const Sharding& sharding) { return m * gathers_of(sharding); };
     const Sharding &one = shardings[a], &other = shardings[b];
     if (one.data_parallel != other.data_parallel) return std::numeric_limits<double>::infinity();
@@ -371,12 +390,13 @@ double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sh
     for (std::size_t i = 0; i < pipeline.ranks.size(); ++i) {
         const ShardedRank &x = pipeline.sharded[a].ranks[i], &y = pipeline.sharded[b].ranks[i];
         const auto longer = [](double mine, double its) { return std::max(0.0, mine - its); };
-        most =
-            std::max(most, longer(x.update_s, y.update_s) + m * longer(x.staging_s, y.staging_s) +
-                               longer(reductions(one) * x.reduction.seconds, reductions(other) * y.reduction.seconds) +
-                               longer(x.replication.seconds, y.replication.seconds) +
-                               longer(gathers(one) * x.gather.seconds, gathers(other) * y.gather.seconds) +
-                               longer(x.regather_s, y.regather_s));
+        most = std::max(
+            most, longer(x.update_s, y.update_s) +
+                      m * longer(x.staging_s + x.first_gathers_s, y.staging_s + y.first_gathers_s) +
+                      longer(reductions(one) * x.reduction.seconds, reductions(other) * y.reduction.seconds) +
+                      longer(replications(one) * x.replication.seconds, replications(other) * y.replication.seconds) +
+                      longer(gathers(one) * x.gather.seconds, gathers(other) * y.gather.seconds) +
+                      longer(x.regather_s, y.regather_s));
     }
     if (one.pp_before_dp != other.pp_before_dp) {
         Choice ordered = choice;
@@ -392,6 +412,11 @@ double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sh
 /// How often a step reduces the gradients.
 double AnalyticBounder::reductions_of(const Choice& choice) const {
     return reduces_each(choice) ? static_cast<double>(micro_batches_of(choice)) : 1;
+}
+
+/// How often a step sums the gradients among the sets of shards. Units do so after the last micro-batch only.
+double AnalyticBounder::replications_of(const Choice& choice) const {
+    return row_of(choice.schedule).splits_backward() ? reductions_of(choice) : 1;
 }
 
 /// How often a micro-batch gathers the parameters.

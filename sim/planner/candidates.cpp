@@ -286,8 +286,8 @@ class Lister {
         }
     }
 
-    /// Numbers of ranks that share one set of shards: all, or those of a whole number of nodes, each at least twice the
-    /// one before.
+    /// Numbers of ranks that share one set of shards: all, or those of a whole number of nodes, at least kShardSizeStep
+    /// apart.
     [[nodiscard]] std::vector<std::int64_t> shard_sizes(const Choice& choice, DataParallel kind) const {
         std::vector<std::int64_t> sizes{0};
         const std::int64_t ranks = choice.dp * choice.cp;
@@ -296,7 +296,7 @@ class Lister {
         if (!request_.tries_shard_groups || !row_of(kind).shards_states || choice.ep > 1) return sizes;
         for (const std::int64_t size : divisors(ranks)) {
             if (size < 2 || size == ranks || size * choice.tp % request_.cluster.devices_per_node != 0) continue;
-            if (sizes.back() == 0 || size >= 2 * sizes.back()) sizes.push_back(size);
+            if (sizes.back() == 0 || size >= kShardSizeStep * sizes.back()) sizes.push_back(size);
         }
         return sizes;
     }

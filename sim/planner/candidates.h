@@ -17,6 +17,10 @@ inline constexpr std::int64_t kEveryMicroBatch = 32;
 /// values costs more than it saves.
 inline constexpr std::int64_t kLeastContextPositions = 1024;
 
+/// Sets of shards of different sizes differ at least by this factor: the reduction among the sets and the memory change
+/// little between neighbours.
+inline constexpr std::int64_t kShardSizeStep = 4;
+
 /// Parts of a block, one bit for each models::BlockPart.
 using PartSet = std::uint16_t;
 

@@ -90,8 +90,9 @@ double input_gradient_time_s(const program::Body& body, const Plan& plan, const 
     return sum;
 }
 
-/// Fills in what layers save, with a split backward from another lowering.
-void read_saved_bytes(Plan plan, program::Schedule schedule, const Program& whole, LayerCosts& costs) {
+/// Fills in what layers save and, from another lowering, what they save and how long they take with a split backward.
+void read_frames_and_halves(Plan plan, program::Schedule schedule, const Program& whole,
+                            const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
     const auto saved_in = [&](const Program& program) {
         const std::vector<std::int64_t> saved = frame_parts(program, program.classes.front(), costs.layers.size());
         for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
@@ -103,9 +104,21 @@ void read_saved_bytes(Plan plan, program::Schedule schedule, const Program& whol
     const Program split = program::lower(plan);
     const RankClass& halves = split.classes.front();
     costs.block_transient_bytes = block_transients(split, halves);
+    IsolatedTimes times(split, cluster, cost);
+    const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
+        return halves.segment_lists[action_of(halves, kind).segments];
+    };
+    for (const Segment& segment : segments_of(ActionKind::backward_input)) {
+        if (split.bodies[segment.body].phase != program::Phase::backward_input) continue;
+        costs.layers[at(segment.layer + 1)].input_pass_s += times.body_s(0, segment.body);
+    }
+    for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
+        if (split.bodies[segment.body].phase != program::Phase::backward_weight) continue;
+        costs.layers[at(segment.layer + 1)].weight_pass_s += times.body_s(0, segment.body);
+    }
     // An arena's frame also keeps what the weight-gradient half reads from the other.
     if (plan.implementation.memory.lays_out_ahead) return saved_in(split);
-    for (const Segment& segment : halves.segment_lists[action_of(halves, ActionKind::backward_weight).segments]) {
+    for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
         costs.layers[at(segment.layer + 1)].kept_bytes += bytes_kept(split.bodies[segment.body], segment);
     }
 }
@@ -222,7 +235,7 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
         layer_of(segment.layer).draws += times.draws(segment.body);
     }
-    read_saved_bytes(plan, key.schedule, program, costs);
+    read_frames_and_halves(plan, key.schedule, program, cluster, cost, costs);
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
         LayerCost& layer = layer_of(segment.layer);

@@ -14,9 +14,10 @@
 namespace orrery::sim {
 
 struct LayerCost {
-    double forward_s = 0, backward_s = 0;  // computation and the communication it waits for (IsolatedTimes)
-    double input_gradient_s = 0;           // part of backward_s: computation other than weight gradients
-    ComputeDraws draws;                    // of forward and backward
+    double forward_s = 0, backward_s = 0;        // computation and the communication it waits for (IsolatedTimes)
+    double input_gradient_s = 0;                 // part of backward_s: computation other than weight gradients
+    double input_pass_s = 0, weight_pass_s = 0;  // the halves of a split backward, each as long as in isolation
+    ComputeDraws draws;                          // of forward and backward
     /// Activations of one micro-batch from its forward to its backward. With a split backward, in an arena: its whole
     /// frame; from an allocator: until the input gradient is computed.
     std::int64_t saved_bytes = 0;

@@ -34,6 +34,7 @@ constexpr double kDominance = kStepTolerance / 2;
 enum class Rung : std::uint8_t {
     block,    // all shardings of a micro-batch size and a kind of recomputation of a family; bound of its computation
     flat,     // a candidate; analytic bounds
+    path,     // analytic bounds and the critical path
     lowered,  // a candidate that fits; bounds of a short lowering
 };
 
@@ -91,6 +92,9 @@ class Search {
                     expand(node);
                     break;
                 case Rung::flat:
+                    find_path(node);
+                    break;
+                case Rung::path:
                     lower_node(node);
                     break;
                 case Rung::lowered:
@@ -281,16 +285,16 @@ class Search {
         });
     }
 
-    /// Raises recompute_layers to the smallest number with which the plan fits; false if no number does.
+    /// Raises recompute_layers to the smallest number with which the plan fits; false if no number does. That number
+    /// is near the one that the analytic bound gives.
     bool settle_layers(Choice& choice) {
-        if (memory_of(choice) <= limit_) return true;
-        std::int64_t low = choice.recompute_layers + 1, high = bounder_.largest_chunk(choice);
-        if (low > high) return false;
+        const std::int64_t most = bounder_.largest_chunk(choice);
+        std::int64_t low = choice.recompute_layers, high = low;
         Choice tried = choice;
-        tried.recompute_layers = high;
-        if (memory_of(tried) > limit_) {
-            choice = tried;
-            return false;
+        for (std::int64_t step = 1; memory_of(tried) > limit_; step *= 2) {
+            low = tried.recompute_layers + 1;
+            if (low > most) return false;
+            high = tried.recompute_layers = std::min(most, tried.recompute_layers + step);
         }
         while (low < high) {
             tried.recompute_layers = (low + high) / 2;
@@ -317,6 +321,18 @@ class Search {
         note(choice_of(node), memory_of(choice_of(node)), false);
     }
 
+    void find_path(Node node) {
+        Choice choice = choice_of(node);
+        if (node.recompute == Recompute::full && node.layers < 0) {
+            choice.recompute_layers = bounder_.fewest_recomputed(choice, limit_);
+            node.layers = static_cast<std::int16_t>(choice.recompute_layers);
+            node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
+        }
+        node.least_step_s = std::max(node.least_step_s, bounder_.path_s(choice));
+        node.rung = Rung::path;
+        push(node);
+    }
+
     void lower_node(Node node) {
         Choice choice = choice_of(node);
         const auto closes = [&] { --open_[mesh_of(choice)]; };
@@ -325,9 +341,8 @@ class Search {
             return closes();
         }
         if (node.recompute == Recompute::full) {
-            if (node.layers < 0) {
-                choice.recompute_layers = bounder_.fewest_recomputed(choice, limit_);
-            } else if (!settle_layers(choice)) {
+            if (!settle_layers(choice)) {
+                choice.recompute_layers = bounder_.largest_chunk(choice);
                 note(choice, memory_of(choice), false);
                 return closes();
             }

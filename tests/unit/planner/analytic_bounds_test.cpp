@@ -74,6 +74,7 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
             // Tolerance for pipelines that have not reached steady state by the measured step.
             EXPECT_LE((1 - 1e-3) * analytic.least_step_s, step) << plan.name;
             EXPECT_LE((1 - 1e-3) * lowered.least_step_s, step) << plan.name;
+            EXPECT_LE((1 - 1e-3) * bounder.path_s(choice), step) << plan.name;
             memory_share +=
                 static_cast<double>(analytic.least_memory_bytes) / static_cast<double>(lowered.peak_memory_bytes);
             analytic_share += analytic.least_step_s / step;

@@ -87,7 +87,7 @@ TEST(Candidates, DegreesFitTheModelAndTheSequenceLength) {
 }
 
 TEST(Candidates, ShardsFillNodesAndRanksAreNumberedBothWays) {
-    PlanRequest request = request_for("llama3-8b", 64, 64, 4096);
+    PlanRequest request = request_for("llama3-8b", 128, 128, 4096);
     request.tp = 2;
     request.pp = 2;
     const auto found = [&] {
@@ -97,12 +97,12 @@ TEST(Candidates, ShardsFillNodesAndRanksAreNumberedBothWays) {
         }
         return shardings;
     };
-    // 16 replicas; 4 of them fill a node, and 8 two nodes.
+    // 32 replicas; 4 of them fill a node, and 16 four nodes.
     std::set<Sharding> expected;
     for (const bool pp_before_dp : {false, true}) {
         expected.insert({.pp_before_dp = pp_before_dp});
         for (const DataParallel kind : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
-            for (const std::int64_t size : {0, 4, 8}) {
+            for (const std::int64_t size : {0, 4, 16}) {
                 expected.insert({.data_parallel = kind, .dp_shard = size, .pp_before_dp = pp_before_dp});
                 if (kind != DataParallel::zero3) continue;
                 expected.insert(
@@ -118,7 +118,7 @@ TEST(Candidates, ShardsFillNodesAndRanksAreNumberedBothWays) {
     EXPECT_EQ(found(),
               (std::set<Sharding>{
                   {.data_parallel = DataParallel::zero3, .dp_shard = 8, .reshards = false, .pp_before_dp = true}}));
-    request.dp_shard = 16;  // all replicas
+    request.dp_shard = 32;  // all replicas
     EXPECT_EQ(found().begin()->dp_shard, 0);
 }
 
