@@ -201,6 +201,16 @@ sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& 
     return all;
 }
 
+/// How far the search looked into its candidates.
+std::string effort_text(const sim::PlanSearch& search) {
+    const auto number = [](std::int64_t count) { return reports::format_integer(count); };
+    std::string text = fmt::format("{} one by one and the others in blocks; {} do not fit", number(search.bounded),
+                                   number(search.too_large));
+    if (search.dominated > 0) text += fmt::format(", {} are no faster than a similar one", number(search.dominated));
+    return text +
+           fmt::format("; {} lowered, {} simulated", number(search.candidate_lowerings), number(search.simulated));
+}
+
 /// Which ranks of the table are proven.
 std::string proof_text(const sim::PlanSearch& search) {
     if (std::isinf(search.least_open_s)) return "proven: every plan that fits was simulated\n";
@@ -236,10 +246,8 @@ int run_plan(const PlanOptions& options) {
         print(reports::ranked_plans_json(ranked));
         return kExitDone;
     }
-    print(fmt::format("{} ({}) on {}: {} plans considered, {} of them do not fit, {} simulated whole\n", model.name,
-                      reports::parameters_text(model), reports::size_text(spec),
-                      reports::format_integer(search.considered), reports::format_integer(search.too_large),
-                      reports::format_integer(search.simulated_exactly)));
+    print(fmt::format("{} ({}) on {}: {} plans considered, {}\n", model.name, reports::parameters_text(model),
+                      reports::size_text(spec), reports::format_integer(search.considered), effort_text(search)));
     print(reports::left_out_text(model));
     for (const std::string& note : notes) print("without " + note + "\n");
     print(reports::ranked_plans_text(ranked, options.top));

@@ -377,7 +377,6 @@ class Search {
         const Choice choice = choice_of(node);
         const Plan plan = plan_of(request_, choice);
         ++search_.simulated;
-        if (is_simulated_whole(plan)) ++search_.simulated_exactly;
         PlanResult result = timed(plan, cluster_, cost_);
         check_fit(memory_of(choice), limit_, result);
         const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
@@ -455,7 +454,6 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.layer_lowerings += from.layer_lowerings;
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
-    into.simulated_exactly += from.simulated_exactly;
     into.least_open_s = std::min(into.least_open_s, from.least_open_s);
 }
 

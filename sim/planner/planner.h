@@ -62,7 +62,6 @@ struct PlanSearch {
     std::int64_t layer_lowerings = 0;
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory
     std::int64_t simulated = 0;            // candidates that fit and whose lower bound was good enough
-    std::int64_t simulated_exactly = 0;    // those simulated with all their micro-batches; the others are exact to 2e-3
     /// A lower bound on the step time of every candidate that may fit and was not simulated; infinite if there is none.
     double least_open_s = std::numeric_limits<double>::infinity();
 };

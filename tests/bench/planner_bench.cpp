@@ -18,7 +18,8 @@ sim::PlanRequest request_for(const std::string& implementation, const char* mode
     request.devices = devices;
     request.training.global_batch_size = batch;
     request.training.sequence_length = sequence;
-    request.training.precision = program::precision_named("bf16");
+    request.training.precision = program::precision_named("bf16", request.implementation);
+    request.rates = program::resolve_rates(request.implementation, request.cluster);
     sim::allow_every_technique(request);
     return request;
 }
@@ -34,6 +35,7 @@ void search(benchmark::State& state, const char* model, std::int64_t devices, st
             sim::merge(found, sim::search_plans(request, cluster, kKept, kProven), kKept);
         }
         state.counters["candidates"] = static_cast<double>(found.considered);
+        state.counters["bounded"] = static_cast<double>(found.bounded);
         state.counters["layer_lowerings"] = static_cast<double>(found.layer_lowerings);
         state.counters["candidate_lowerings"] = static_cast<double>(found.candidate_lowerings);
         state.counters["simulated"] = static_cast<double>(found.simulated);
@@ -43,7 +45,10 @@ void search(benchmark::State& state, const char* model, std::int64_t devices, st
 BENCHMARK_CAPTURE(search, llama3_70b_512_gpus, "llama3-70b", 512, 1024, 8192)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_batch_of_many_divisors, "llama3-8b", 64, 720'720, 512)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(search, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 8192)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, gpt3_175b_1024_gpus, "gpt3-175b", 1024, 1536, 2048)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, deepseek_v3_2048_gpus, "deepseek-v3", 2048, 4096, 4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, llama3_8b_4096_gpus, "llama3-8b", 4096, 4096, 8192)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
