@@ -42,6 +42,12 @@ ScheduleShape shape_of(const Choice& choice, std::int64_t micro_batches) {
     return {.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = micro_batches};
 }
 
+/// A choice whose layers have the same times and parameters, and whose costs need one lowering less.
+Choice with_whole_backward(Choice choice) {
+    choice.schedule = Schedule::one_f_one_b;
+    return choice;
+}
+
 void add(LayerCost& sum, const LayerCost& layer) {
     sum.forward_s += layer.forward_s;
     sum.backward_s += layer.backward_s;
@@ -185,7 +191,8 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     Choice kept = choice;
     kept.recompute = Recompute::none;
-    const std::vector<LayerCost>& sums = prefix_of(kept).sums;
+    const Prefix& prefix = prefix_of(with_whole_backward(kept));
+    const std::vector<LayerCost>& sums = prefix.sums;
     for (const std::int64_t rank : ranks) {
         pipeline.ranks.push_back(at(rank));
         Elements& elements = pipeline.elements.emplace_back();
@@ -210,7 +217,7 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
             elements.largest_ends = std::max(elements.largest_ends, elements.dense - blocks_end);
             if (end > begin) ++elements.chunks[end - begin];
             for (std::int64_t layer = begin; layer < end; ++layer) {
-                const LayerCost& block = prefix_of(kept).costs.layers[at(layer)];
+                const LayerCost& block = prefix.costs.layers[at(layer)];
                 const std::int64_t all = block.dense_parameters + block.expert_parameters;
                 elements.largest_block = std::max(elements.largest_block, all);
                 elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
@@ -244,10 +251,10 @@ void AnalyticBounder::for_each_range(const Choice& choice, const Pipeline& pipel
     if (is_first) visit(false, 0, 1);
 }
 
-void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline) {
-    Choice kept = choice;
+void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory) {
+    Choice kept = counts_memory ? choice : with_whole_backward(choice);
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
-    const Prefix& again = prefix_of(choice);
+    const Prefix& again = prefix_of(counts_memory ? choice : kept);
     const std::vector<LayerCost>& whole = prefix_of(kept).sums;
     chunk_sums_.assign(pipeline.stage_count(), {});
     for (std::size_t stage = 0; stage < chunk_sums_.size(); ++stage) {
@@ -346,7 +353,7 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& sharded) const {
     const program::ScheduleRow& row = row_of(choice.schedule);
     const double m = micro_batches_, gathers = gathers_of(choice.sharding);
-    const double reductions = reductions_of(choice), replications = replications_of(choice);
+    const double reductions = reductions_of(choice);
     double least = 0;
     AnalyticBounds result;
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
@@ -366,9 +373,8 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         least = std::max(least, alone + idle + m * delay);
         if (reductions > 1) least = std::max(least, reductions * rank.reduction.seconds);
         least = std::max(least, gathers * m * rank.gather.seconds);
-        if (replications > 1) least = std::max(least, replications * rank.replication.seconds);
-        least = std::max(least, reductions * rank.reduction.nic_s + replications * rank.replication.nic_s +
-                                    gathers * m * rank.gather.nic_s);
+        least = std::max(least,
+                         reductions * rank.reduction.nic_s + rank.replication.nic_s + gathers * m * rank.gather.nic_s);
         const auto in_use = [&](std::int64_t activations) {
             const double tensors = rank.state_bytes + static_cast<double>(activations + transient_bytes_);
             return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
@@ -423,7 +429,7 @@ double AnalyticBounder::least_computation_s(const Choice& choice) {
     Choice kept = choice;
     kept.recompute = Recompute::none;
     const Pipeline& pipeline = pipeline_of(choice);
-    sum_chunks(kept, pipeline);
+    sum_chunks(kept, pipeline, false);
     sum_ranks(kept, pipeline);
     double least = 0;
     for (const RankSums& sums : rank_sums_) {

@@ -33,7 +33,7 @@ struct AnalyticBounds {
     ///   the first micro-batch through all later stages and back to r, the work that r has left by then, and O_r
     ///                                                        for schedules with rounds
     ///   m W_r + O_r + the part of D_r that exceeds the computation it may overlap
-    ///   m D_r                                                zero2; zero3 unless backward passes are split
+    ///   m D_r                                                zero2 and zero3, unless backward passes are split
     ///   g m G_r                                              zero3, unless parameters are gathered in fp8
     ///   the time for which reductions and gathers keep the NIC busy
     /// where reductions and gathers also slow down the computation that they run beside (ComputeDraws).
@@ -168,14 +168,14 @@ class AnalyticBounder {
                                               DType type, const Elements& own, std::int64_t blocks_of_unit);
     /// The shortest and the longest transfer between neighbouring stages.
     [[nodiscard]] std::pair<double, double> transfer_s(const Choice& choice);
-    void sum_chunks(const Choice& choice, const Pipeline& pipeline);
+    /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
+    void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);
     void sum_ranks(const Choice& choice, const Pipeline& pipeline);
     void sum_draws(const Choice& choice, const Pipeline& pipeline);
     template <typename Visit>
     static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Sharded& sharded) const;
     [[nodiscard]] double reductions_of(const Choice& choice) const;
-    [[nodiscard]] double replications_of(const Choice& choice) const;
     [[nodiscard]] static double gathers_of(const Sharding& sharding);
     [[nodiscard]] std::int64_t micro_batches_of(const Choice& choice) const {
         return request_.training.global_batch_size / (choice.dp * choice.micro_batch);

@@ -19,10 +19,9 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-/// Whether gradients are reduced after each micro-batch; with a split backward zero3 keeps them whole until the end.
+/// As reduces_each_micro_batch().
 bool reduces_each(const Choice& choice) {
-    const program::DataParallelRow& kind = row_of(choice.sharding.data_parallel);
-    return kind.shards_gradients && !(kind.shards_parameters && row_of(choice.schedule).splits_backward());
+    return row_of(choice.sharding.data_parallel).shards_gradients && !row_of(choice.schedule).splits_backward();
 }
 
 /// The sum holds the smallest share.
@@ -343,6 +342,7 @@ AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, const Pipe
     Choice whole = choice;
     whole.recompute = Recompute::none;
     whole.recompute_parts = 0;
+    whole.schedule = program::Schedule::one_f_one_b;
     const LayerCosts& costs = prefix_of(whole).costs;
     Sharded result{.context_bytes = static_cast<double>(runtime_bytes(choice))};
     for (const Elements& own : pipeline.elements) {
@@ -378,11 +378,6 @@ double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sh
         of.sharding = sharding;
         return reductions_of(of);
     };
-    const auto replications = [&](const Sharding& sharding) {
-        Choice of = choice;
-        of.sharding = sharding;
-        return replications_of(of);
-    };
     const auto gathers = [&](const Sharding& sharding) { return m * gathers_of(sharding); };
     const Sharding &one = shardings[a], &other = shardings[b];
     if (one.data_parallel != other.data_parallel) return std::numeric_limits<double>::infinity();
@@ -390,13 +385,13 @@ double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sh
     for (std::size_t i = 0; i < pipeline.ranks.size(); ++i) {
         const ShardedRank &x = pipeline.sharded[a].ranks[i], &y = pipeline.sharded[b].ranks[i];
         const auto longer = [](double mine, double its) { return std::max(0.0, mine - its); };
-        most = std::max(
-            most, longer(x.update_s, y.update_s) +
-                      m * longer(x.staging_s + x.first_gathers_s, y.staging_s + y.first_gathers_s) +
-                      longer(reductions(one) * x.reduction.seconds, reductions(other) * y.reduction.seconds) +
-                      longer(replications(one) * x.replication.seconds, replications(other) * y.replication.seconds) +
-                      longer(gathers(one) * x.gather.seconds, gathers(other) * y.gather.seconds) +
-                      longer(x.regather_s, y.regather_s));
+        most =
+            std::max(most, longer(x.update_s, y.update_s) +
+                               m * longer(x.staging_s + x.first_gathers_s, y.staging_s + y.first_gathers_s) +
+                               longer(reductions(one) * x.reduction.seconds, reductions(other) * y.reduction.seconds) +
+                               longer(x.replication.seconds, y.replication.seconds) +
+                               longer(gathers(one) * x.gather.seconds, gathers(other) * y.gather.seconds) +
+                               longer(x.regather_s, y.regather_s));
     }
     if (one.pp_before_dp != other.pp_before_dp) {
         Choice ordered = choice;
@@ -412,11 +407,6 @@ double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sh
 /// How often a step reduces the gradients.
 double AnalyticBounder::reductions_of(const Choice& choice) const {
     return reduces_each(choice) ? static_cast<double>(micro_batches_of(choice)) : 1;
-}
-
-/// How often a step sums the gradients among the sets of shards. Units do so after the last micro-batch only.
-double AnalyticBounder::replications_of(const Choice& choice) const {
-    return row_of(choice.schedule).splits_backward() ? reductions_of(choice) : 1;
 }
 
 /// How often a micro-batch gathers the parameters.

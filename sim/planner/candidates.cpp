@@ -435,6 +435,10 @@ std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choi
     return stages > layers ? std::vector<std::int64_t>() : program::even_stages(layers, stages);
 }
 
+bool reduces_each_micro_batch(const Parallelism& parallelism) {
+    return parallelism.shards_gradients() && !row_of(parallelism.schedule).splits_backward();
+}
+
 Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
     Parallelism p;
     p.dp = choice.dp;
@@ -450,7 +454,7 @@ Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
     p.dp_shard = choice.sharding.dp_shard;
     p.reshard_after_forward = choice.sharding.reshards;
     if (choice.sharding.pp_before_dp) p.order = kStagesFirst;
-    p.reduces_every_micro_batch = p.shards_gradients();  // as frameworks that shard gradients do
+    p.reduces_every_micro_batch = reduces_each_micro_batch(p);
     p.stage_layers = stage_layers_of(request, choice);
     return p;
 }

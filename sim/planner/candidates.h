@@ -78,6 +78,9 @@ struct CandidateList {
 /// The blocks of each virtual stage: the request's, if it gives as many. Empty if there are too many stages.
 [[nodiscard]] std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice);
 
+/// Whether a plan should reduce gradients after every micro-batch: as frameworks that shard gradients do, unless a
+/// split backward keeps them whole until the end of the step.
+[[nodiscard]] bool reduces_each_micro_batch(const program::Parallelism& parallelism);
 [[nodiscard]] program::Parallelism parallelism_of(const PlanRequest& request, const Choice& choice);
 /// The complete plan, named after its choice.
 [[nodiscard]] program::Plan plan_of(const PlanRequest& request, const Choice& choice);
