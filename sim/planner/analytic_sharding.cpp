@@ -84,8 +84,8 @@ const AnalyticBounder::Groups& AnalyticBounder::groups_of(const Choice& choice) 
 
 const CommunicationTimes& AnalyticBounder::collective(CommKind kind, PlacementId id, std::int64_t elements, DType type,
                                                       program::GroupAxis axis) {
-    static const CommunicationTimes kNone;
-    if (id == kAlone || elements == 0) return kNone;
+    static const CommunicationTimes none;
+    if (id == kAlone || elements == 0) return none;
     const std::int64_t bytes = elements * size_of(type);
     const auto [entry, fresh] = collectives_.try_emplace({id, kind, bytes});
     if (!fresh) return entry->second;

@@ -118,7 +118,7 @@ std::vector<Space> spaces() {
         {},
         {.layers = 6, .pp = 2, .is_tight = false},
         {.layers = 5, .devices = 4, .pp = 4, .data_parallel = {DataParallel::ddp}},  // uneven
-        {.layers = 7, .devices = 8, .tp = 2, .pp = 2},
+        {.layers = 7, .devices = 8, .tp = 2, .pp = 2, .micro_batch = 1},
         {.layers = 3, .devices = 16, .batch = 16, .tp = 2, .pp = 1},  // HSDP
         {.layers = 3, .devices = 16, .batch = 16, .tp = 2, .pp = 1, .is_tight = false},
         {.layers = 4, .devices = 32, .batch = 32, .tp = 2, .pp = 2, .micro_batch = 1, .schedules = {one_f_one_b}},
