@@ -2,6 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "models/implementation.h"
+#include "sim/planner/analytic_bounds.h"
 #include "sim/planner/planner.h"
 #include "sim/program/program.h"
 #include "sim/program/rates.h"
@@ -52,6 +53,35 @@ BENCHMARK_CAPTURE(search, llama3_8b_4096_gpus, "llama3-8b", 4096, 4096, 8192)->U
 BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
+
+/// Bounds every candidate of a space one by one, without recomputation and with costs of layers at hand.
+void bound_every_candidate(benchmark::State& state, const char* implementation, const char* model, std::int64_t devices,
+                           std::int64_t batch, std::int64_t sequence) {
+    const sim::PlanRequest request = request_for(implementation, model, devices, batch, sequence);
+    const topologies::Cluster cluster(request.cluster);
+    const sim::RooflineCost cost(request.cluster, request.rates);
+    const sim::CandidateList list = sim::list_candidates(request);
+    sim::AnalyticBounder bounder(request, cluster, cost);
+    std::vector<sim::AnalyticBounds> bounds;
+    const auto bound_all = [&] {
+        std::int64_t count = 0;
+        for (const sim::Family& family : list.families) {
+            sim::Choice choice = family.choice;
+            for (const std::int64_t micro_batch : family.micro_batches) {
+                choice.micro_batch = micro_batch;
+                bounder.bounds_of_each(choice, list.shardings_of(family), bounds);
+                count += std::ssize(bounds);
+            }
+        }
+        return count;
+    };
+    benchmark::DoNotOptimize(bound_all());
+    for (auto _ : state) state.SetItemsProcessed(state.items_processed() + bound_all());
+}
+BENCHMARK_CAPTURE(bound_every_candidate, llama3_405b_16384_gpus, "megatron-core", "llama3-405b", 16'384, 2048, 8192)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(bound_every_candidate, llama3_8b_4096_gpus, "orrery", "llama3-8b", 4096, 4096, 8192)
+    ->Unit(benchmark::kMillisecond);
 
 /// Evaluates a step of many micro-batches: extrapolated, as `orrery simulate` does, or simulated whole.
 sim::Evaluation evaluate_step(const program::Plan& plan, bool whole) {
