@@ -5,6 +5,7 @@
 #include <cmath>
 #include <exception>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -24,17 +25,14 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char *kReplicasFirst = "tp,cp,ep,dp,pp", *kStagesFirst = "tp,cp,ep,pp,dp";
-
 struct PlanOptions {
     std::string model, cluster, precision, output, data = "synthetic";
     std::vector<std::string> implementations;                      // empty: by the cluster
     std::string schedule, data_parallel, recompute, stage_layout;  // empty: any
     std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0,
                  chunks = 0, dp_shard = 0;
-    std::vector<std::string> recompute_parts;
-    std::string order;            // empty: any
-    std::optional<bool> reshard;  // empty: any
+    std::vector<std::string> recompute_parts;  // empty: any
+    std::string order, reshard;                // empty: any
     std::int64_t seed = 1234;
     std::size_t top = 10, prove = 1;
     bool json = false, strict = false;
@@ -47,6 +45,38 @@ std::vector<std::string> schedule_names() {
     names.reserve(program::kScheduleCount);
     for (int i = 0; i < program::kScheduleCount; ++i) names.push_back(name_of(static_cast<program::Schedule>(i)));
     return names;
+}
+
+std::vector<std::string> part_names() {
+    std::vector<std::string> names;
+    for (int i = 1; i < models::kBlockParts; ++i) {  // 0: none
+        names.emplace_back(models::name_of(static_cast<models::BlockPart>(i)));
+    }
+    return names;
+}
+
+/// The orders of the mesh's axes that the search knows: replicas before stages, and stages before replicas.
+std::vector<std::string> order_names() {
+    return {mesh_order_text(program::Parallelism()),
+            mesh_order_text(program::Parallelism{.order = sim::kStagesBeforeReplicas})};
+}
+
+/// Refuses flags that exclude each other; they would be ignored.
+void check_together(const PlanOptions& options) {
+    const auto refuse = [](const std::string& flag, const std::string& value, const std::string& other,
+                           const std::string& allowed) {
+        throw InputError("command line", flag, value, "only with " + other + " " + allowed);
+    };
+    if (options.dp_shard > 0 && options.data_parallel == "ddp") {
+        refuse("--dp-shard", std::to_string(options.dp_shard), "--data-parallel", "zero1, zero2 or zero3");
+    }
+    if (!options.reshard.empty() && !options.data_parallel.empty() && options.data_parallel != "zero3") {
+        refuse("--reshard-after-forward", options.reshard, "--data-parallel", "zero3");
+    }
+    if (!options.recompute_parts.empty() && !options.recompute.empty() && options.recompute != "selective") {
+        refuse("--recompute-parts", fmt::format("{}", fmt::join(options.recompute_parts, ",")), "--recompute",
+               "selective");
+    }
 }
 
 /// Refuses impossible degrees, naming the flag. Everything else is left to the search.
@@ -65,7 +95,7 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(1, degree); };
     const std::int64_t ranks = given(options.tp) * given(options.pp) * given(options.dp) * given(options.cp);
     // The search uses context parallelism for shorter sequences only if --cp is given.
-    constexpr std::int64_t kShortestCut = 16'384;
+    constexpr std::int64_t kShortestCut = 2 * sim::kLeastContextPositions;
     const bool all_given =
         options.tp > 0 && options.pp > 0 && options.dp > 0 && (options.cp > 0 || options.sequence < kShortestCut);
     if (all_given ? options.devices != ranks : options.devices % ranks != 0) {
@@ -88,6 +118,35 @@ std::string default_precision(bool on_cpu, const models::Support& supports) {
         if (known.empty() || models::Support::lists(known, precision)) return precision;
     }
     return "fp32";
+}
+
+/// Where each value of the plans comes from, by JSON pointer.
+std::map<std::string, std::string> origins_of(const PlanOptions& options) {
+    const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
+    const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
+    return {{"/model", "flag"},
+            {"/cluster", "flag"},
+            {"/implementation", options.implementations.empty() ? "default" : "flag"},
+            {"/parallelism/tp", chosen(options.tp)},
+            {"/parallelism/pp", chosen(options.pp)},
+            {"/parallelism/dp", chosen(options.dp)},
+            {"/parallelism/cp", chosen(options.cp)},
+            {"/parallelism/ep", chosen(options.ep)},
+            {"/parallelism/sequence_parallel", "planner"},
+            {"/parallelism/schedule", named(options.schedule)},
+            {"/parallelism/chunks", chosen(options.chunks)},
+            {"/parallelism/data_parallel", named(options.data_parallel)},
+            {"/parallelism/dp_shard", chosen(options.dp_shard)},
+            {"/parallelism/reshard_after_forward", named(options.reshard)},
+            {"/parallelism/order", named(options.order)},
+            {"/parallelism/stage_layers", named(options.stage_layout)},
+            {"/training/memory/recompute", named(options.recompute)},
+            {"/training/memory/recompute_parts", options.recompute_parts.empty() ? "planner" : "flag"},
+            {"/training/memory/recompute_layers", "planner"},
+            {"/training/micro_batch_size", chosen(options.micro_batch)},
+            {"/training/global_batch_size", "flag"},
+            {"/training/sequence_length", "flag"},
+            {"/training/precision", options.precision.empty() ? "default" : "flag"}};
 }
 
 sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpec& model,
@@ -128,31 +187,16 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     request.micro_batch_size = options.micro_batch;
     request.chunks = options.chunks;
     request.dp_shard = options.dp_shard;
-    request.reshard_after_forward = options.reshard;
-    if (request.reshard_after_forward == false) request.tries_keeping_parameters = true;
-    if (!options.order.empty()) request.pp_before_dp = request.tries_rank_orders = options.order == kStagesFirst;
-    request.training.memory.recompute_parts = options.recompute_parts;
-    const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
-    const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
-    request.origins = {{"/model", "flag"},
-                       {"/cluster", "flag"},
-                       {"/implementation", options.implementations.empty() ? "default" : "flag"},
-                       {"/parallelism/tp", chosen(options.tp)},
-                       {"/parallelism/pp", chosen(options.pp)},
-                       {"/parallelism/dp", chosen(options.dp)},
-                       {"/parallelism/cp", chosen(options.cp)},
-                       {"/parallelism/ep", chosen(options.ep)},
-                       {"/parallelism/sequence_parallel", "planner"},
-                       {"/parallelism/schedule", named(options.schedule)},
-                       {"/parallelism/chunks", "planner"},
-                       {"/parallelism/data_parallel", named(options.data_parallel)},
-                       {"/parallelism/stage_layers", named(options.stage_layout)},
-                       {"/training/memory/recompute", named(options.recompute)},
-                       {"/training/memory/recompute_layers", "planner"},
-                       {"/training/micro_batch_size", chosen(options.micro_batch)},
-                       {"/training/global_batch_size", "flag"},
-                       {"/training/sequence_length", "flag"},
-                       {"/training/precision", options.precision.empty() ? "default" : "flag"}};
+    if (!options.reshard.empty()) {
+        request.reshard_after_forward = options.reshard == "true";
+        request.data_parallel = {program::DataParallel::zero3};  // the only kind that gathers parameters
+    }
+    if (!options.order.empty()) request.pp_before_dp = options.order == order_names().back();
+    if (!options.recompute_parts.empty()) {
+        request.training.memory.recompute_parts = options.recompute_parts;
+        request.recompute = {program::Recompute::selective};
+    }
+    request.origins = origins_of(options);
     return request;
 }
 
@@ -204,8 +248,8 @@ sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& 
 /// How far the search looked into its candidates.
 std::string effort_text(const sim::PlanSearch& search) {
     const auto number = [](std::int64_t count) { return reports::format_integer(count); };
-    std::string text = fmt::format("{} one by one and the others in blocks; {} do not fit", number(search.bounded),
-                                   number(search.too_large));
+    std::string text =
+        fmt::format("{} of them one by one; {} do not fit", number(search.bounded), number(search.too_large));
     if (search.dominated > 0) text += fmt::format(", {} are no faster than a similar one", number(search.dominated));
     return text +
            fmt::format("; {} lowered, {} simulated", number(search.candidate_lowerings), number(search.simulated));
@@ -225,6 +269,7 @@ int run_plan(const PlanOptions& options) {
                   {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_degrees(options, model);
+    check_together(options);
     if (options.prove > options.top) {
         throw InputError("command line", "--prove-top", std::to_string(options.prove),
                          "at most --top, " + std::to_string(options.top));
@@ -279,16 +324,19 @@ void add_choice_options(CLI::App& command, PlanOptions& options) {
         ->check(degree);
     command
         .add_option("--dp-shard", options.dp_shard,
-                    "Only shards over this many data-parallel ranks; the sets of shards are replicas (HSDP)")
-        ->check(degree);
-    command.add_option("--reshard-after-forward", options.reshard,
-                       "Only zero3 that frees the gathered parameters after the forward pass (true), or keeps them");
+                    "Only ZeRO with shards over this many data-parallel ranks; the sets of shards are replicas (HSDP)")
+        ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 20));
+    command
+        .add_option("--reshard-after-forward", options.reshard,
+                    "Only zero3 that frees the gathered parameters after the forward pass (true) or keeps them (false)")
+        ->check(CLI::IsMember({"true", "false"}));
     command.add_option("--order", options.order, "Only this order of the mesh's axes, the fastest-varying first")
-        ->check(CLI::IsMember({kReplicasFirst, kStagesFirst}));
+        ->check(CLI::IsMember(order_names()));
     command
         .add_option("--recompute-parts", options.recompute_parts,
-                    "Only these parts of a block in selective recomputation, separated by commas")
-        ->delimiter(',');
+                    "Only selective recomputation of these parts of a block, separated by commas")
+        ->delimiter(',')
+        ->check(CLI::IsMember(part_names()));
 }
 
 }  // namespace

@@ -2,23 +2,18 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <limits>
 #include <utility>
 
 #include "core/error.h"
-#include "core/units.h"
-#include "sim/planner/isolated_times.h"
-#include "sim/program/device_memory.h"
+#include "sim/planner/pass_walk.h"
 #include "sim/program/schedule.h"
-#include "sim/program/work_rates.h"
 
 namespace orrery::sim {
 
 namespace {
 
 using program::ChunkIndex;
-using program::CommKind;
 using program::ComputeTask;
 using program::DataParallel;
 using program::Recompute;
@@ -30,9 +25,6 @@ constexpr double kRounding = 1 - 1e-6;
 /// From this many micro-batches per pipeline rank on, another one no longer raises the number in flight (except in
 /// schedules that keep all of them alive).
 constexpr std::int64_t kSettledDepths = 4;
-
-/// In pipelines with more passes the critical path is not walked.
-constexpr std::int64_t kMostTasks = 1 << 15;
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
@@ -48,13 +40,20 @@ Choice with_whole_backward(Choice choice) {
     return choice;
 }
 
+Choice without_recomputation(Choice choice) {
+    choice.recompute = Recompute::none;
+    choice.recompute_parts = 0;
+    choice.recompute_layers = -1;
+    return choice;
+}
+
 void add(LayerCost& sum, const LayerCost& layer) {
     sum.forward_s += layer.forward_s;
     sum.backward_s += layer.backward_s;
     sum.input_gradient_s += layer.input_gradient_s;
     sum.input_pass_s += layer.input_pass_s;
     sum.weight_pass_s += layer.weight_pass_s;
-    sum.draws += layer.draws;
+    sum.draws.add(layer.draws);
     sum.saved_bytes += layer.saved_bytes;
     sum.kept_bytes += layer.kept_bytes;
     sum.dense_parameters += layer.dense_parameters;
@@ -112,7 +111,7 @@ std::vector<InFlight> largest_states(const std::vector<ComputeTask>& order, std:
 
 AnalyticBounder::AnalyticBounder(const PlanRequest& request, const topologies::Cluster& cluster,
                                  const RooflineCost& cost)
-    : request_(request), cluster_(cluster), cost_(cost) {
+    : request_(request), cluster_(cluster), cost_(cost), sharding_(request, cluster, cost) {
     const models::MemoryChoices& memory = request.implementation.memory;
     if (!memory.lays_out_ahead && !request.cluster.device.host_runs_compute) cached_share_ = memory.cached_share.value;
 }
@@ -159,6 +158,53 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
     return entry->second;
 }
 
+/// The first and the last two ranks, and the first and the last of those with the most blocks: the others have the
+/// same costs and less in flight or a shorter ramp.
+std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const std::vector<std::vector<std::size_t>>& stages,
+                                                         const std::vector<std::int64_t>& blocks) {
+    std::vector<std::int64_t> load;  // blocks of each rank
+    for (const std::vector<std::size_t>& chunks : stages) {
+        load.push_back(0);
+        for (const std::size_t stage : chunks) load.back() += blocks[stage];
+    }
+    const auto most = std::max_element(load.begin(), load.end());
+    const auto last_most = std::find(load.rbegin(), load.rend(), *most);
+    const std::size_t count = load.size();
+    std::vector<std::size_t> ranks{0,
+                                   std::min<std::size_t>(1, count - 1),
+                                   count - std::min<std::size_t>(2, count),
+                                   count - 1,
+                                   static_cast<std::size_t>(most - load.begin()),
+                                   count - 1 - static_cast<std::size_t>(last_most - load.rbegin())};
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+}
+
+RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix) {
+    RankElements elements;
+    for (const std::size_t stage : pipeline.stages[rank]) {
+        std::int64_t of_blocks = 0, of_ends = 0;  // dense
+        const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
+        for (std::int64_t layer = begin; layer < end; ++layer) {
+            const LayerCost& block = prefix.costs.layers[at(layer)];
+            const std::int64_t all = block.dense_parameters + block.expert_parameters;
+            of_blocks += block.dense_parameters;
+            elements.expert += block.expert_parameters;
+            elements.largest_block = std::max(elements.largest_block, all);
+            elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
+        }
+        if (stage == 0) of_ends += prefix.costs.layers.front().dense_parameters;
+        if (stage + 1 == pipeline.stage_count()) of_ends += prefix.costs.layers.back().dense_parameters;
+        elements.dense += of_blocks + of_ends;
+        elements.dense_of_blocks += of_blocks;
+        elements.largest_chunk = std::max(elements.largest_chunk, of_blocks + of_ends);
+        elements.largest_ends = std::max(elements.largest_ends, of_ends);
+        if (end > begin) ++elements.chunks[end - begin];
+    }
+    return elements;
+}
+
 AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     Choice key = choice;
     key.sharding = {};
@@ -173,58 +219,23 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     pipeline.first_block.assign(1, 0);
     for (const std::int64_t count : blocks) pipeline.first_block.push_back(pipeline.first_block.back() + count);
     const ScheduleShape shape = shape_of(choice, 1);
-    std::vector<std::int64_t> load;  // blocks of each rank
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
-        load.push_back(0);
+        std::vector<std::size_t>& stages = pipeline.stages.emplace_back();
         for (const ChunkIndex c : IndexRange<ChunkIndex>(0, ChunkIndex::of(choice.chunks))) {
-            const auto stage = at(program::chunk_place(shape, rank, c).virtual_stage);
-            pipeline.stages.push_back(stage);
-            load.back() += blocks[stage];
+            stages.push_back(at(program::chunk_place(shape, rank, c).virtual_stage));
         }
     }
-    const auto most = std::max_element(load.begin(), load.end());
-    const auto last_most = std::find(load.rbegin(), load.rend(), *most);
-    std::vector<std::int64_t> ranks{
-        0, 1, choice.pp - 2, choice.pp - 1, most - load.begin(), std::ssize(load) - 1 - (last_most - load.rbegin())};
-    std::erase_if(ranks, [&](std::int64_t rank) { return rank < 0 || rank >= choice.pp; });
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    Choice kept = choice;
-    kept.recompute = Recompute::none;
-    const Prefix& prefix = prefix_of(with_whole_backward(kept));
-    const std::vector<LayerCost>& sums = prefix.sums;
-    for (const std::int64_t rank : ranks) {
-        pipeline.ranks.push_back(at(rank));
-        Elements& elements = pipeline.elements.emplace_back();
-        for (std::int64_t c = 0; c < choice.chunks; ++c) {
-            const std::size_t stage = pipeline.stages[at(rank * choice.chunks + c)];
-            const auto count = [&](std::int64_t from, std::int64_t to, bool gathers) {
-                const std::int64_t dense = sums[at(to)].dense_parameters - sums[at(from)].dense_parameters;
-                const std::int64_t expert = sums[at(to)].expert_parameters - sums[at(from)].expert_parameters;
-                elements.dense += dense;
-                elements.expert += expert;
-                if (!gathers) return;
-                elements.gathered += dense;
-                elements.gathered_experts += expert;
-            };
-            const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
-            const std::int64_t before = elements.dense;
-            count(begin, end, true);
-            const std::int64_t blocks_end = elements.dense;
-            if (stage == 0) count(0, 1, false);
-            if (stage + 1 == pipeline.stage_count()) count(end, end + 1, false);
-            elements.largest_chunk = std::max(elements.largest_chunk, elements.dense - before);
-            elements.largest_ends = std::max(elements.largest_ends, elements.dense - blocks_end);
-            if (end > begin) ++elements.chunks[end - begin];
-            for (std::int64_t layer = begin; layer < end; ++layer) {
-                const LayerCost& block = prefix.costs.layers[at(layer)];
-                const std::int64_t all = block.dense_parameters + block.expert_parameters;
-                elements.largest_block = std::max(elements.largest_block, all);
-                elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
-            }
-        }
-    }
+    pipeline.ranks = ranks_to_bound(pipeline.stages, blocks);
+    const Prefix& prefix = prefix_of(with_whole_backward(without_recomputation(choice)));
+    for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, prefix));
     return pipeline;
+}
+
+AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, const Pipeline& pipeline) {
+    const LayerCosts& costs = prefix_of(with_whole_backward(without_recomputation(choice))).costs;
+    Sharded sharded{.context_bytes = static_cast<double>(sharding_.context_bytes(choice))};
+    for (const RankElements& own : pipeline.elements) sharded.ranks.push_back(sharding_.rank(choice, own, costs));
+    return sharded;
 }
 
 std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) {
@@ -278,11 +289,9 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
     const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
     transient_bytes_ = lays_out_ahead ? again.costs.block_transient_bytes : 0;
     // With a split backward the gradient sent to the previous stage lies in a boundary buffer, not in the frame.
-    passed_on_bytes_ = lays_out_ahead && row_of(choice.schedule).splits_backward() ? hidden_bytes(choice) : 0;
+    passed_on_bytes_ = lays_out_ahead && row_of(choice.schedule).splits_backward() ? sharding_.hidden_bytes(choice) : 0;
 }
 
-/// From a rank's first forward to its last pass: the first micro-batch has to run through all later stages and come
-/// back as a gradient before the rank's first backward can start. All passes but the forwards before it then remain.
 void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) {
     Choice kept = choice;
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
@@ -290,20 +299,22 @@ void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) 
     const std::vector<LayerCost>& whole = prefix_of(kept).sums;
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
         RankSums& sums = rank_sums_[i];
-        for (std::size_t c = 0; c < at(choice.chunks); ++c) {
-            for_each_range(choice, pipeline, pipeline.stages[pipeline.ranks[i] * at(choice.chunks) + c],
-                           [&](bool recomputes, std::size_t from, std::size_t to) {
-                               const std::vector<LayerCost>& costs = recomputes ? again : whole;
-                               sums.draws += costs[to].draws;
-                               sums.draws -= costs[from].draws;
-                           });
+        for (const std::size_t stage : pipeline.stages[pipeline.ranks[i]]) {
+            for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
+                const std::vector<LayerCost>& costs = recomputes ? again : whole;
+                sums.draws.add(costs[to].draws);
+                sums.draws.add(costs[from].draws, -1);
+            });
         }
         sums.waiting_s = std::max(0.0, sums.work_s - sums.draws.seconds());
     }
 }
 
+/// A round goes from a rank's first forward to its last pass: the first micro-batch has to run through all later stages
+/// and come back as a gradient before the rank's first backward can start. All passes but the forwards before it then
+/// remain.
 void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) {
-    const std::int64_t micro_batches = micro_batches_of(choice);
+    const std::int64_t micro_batches = micro_batches_of(request_, choice);
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches);
     const program::ScheduleRow& row = row_of(choice.schedule);
     const bool splits = row.splits_backward();
@@ -313,7 +324,7 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
     // most the work of pp micro-batches.
     const double overlap = std::min(micro_batches_, static_cast<double>(choice.pp));
     const auto chunk_of = [&](std::size_t rank, std::size_t chunk) -> const ChunkSum& {
-        return chunk_sums_[pipeline.stages[rank * at(choice.chunks) + chunk]];
+        return chunk_sums_[pipeline.stages[rank][chunk]];
     };
     rank_sums_.clear();
     double ramp = 0;
@@ -331,8 +342,8 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             }
         }
         if (row.has_rounds) {
-            const std::size_t first = pipeline.stages[rank * at(choice.chunks)];
-            const std::size_t back = pipeline.stages[rank * at(choice.chunks) + facts.first_backward_chunk.position()];
+            const std::size_t first = pipeline.stages[rank].front();
+            const std::size_t back = pipeline.stages[rank][facts.first_backward_chunk.position()];
             for (std::size_t s = first; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].forward_s;
             for (std::size_t s = back + 1; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].input_gradient_s;
         }
@@ -352,8 +363,8 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& sharded) const {
     const program::ScheduleRow& row = row_of(choice.schedule);
-    const double m = micro_batches_, gathers = gathers_of(choice.sharding);
-    const double reductions = reductions_of(choice);
+    const double m = micro_batches_, gathers = ShardingCosts::gathers(choice);
+    const double reductions = sharding_.reductions(choice);
     double least = 0;
     AnalyticBounds result;
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
@@ -367,31 +378,27 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         const double idle = std::max({0.0, sums.ramp_s, row.has_rounds ? sums.round_s : 0.0});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
         const double free = (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s;
+        CommunicationTimes reduction, gather;
+        reduction.add(rank.reduction, reductions / m);
+        gather.add(rank.gather, gathers);
         const double delay =
-            std::max(sums.draws.least_delay_s(rank.reduction.held, reductions / m * rank.reduction.seconds, free),
-                     sums.draws.least_delay_s(rank.gather.held, gathers * rank.gather.seconds, free));
+            std::max(sums.draws.least_delay_s(reduction, free), sums.draws.least_delay_s(gather, free));
         least = std::max(least, alone + idle + m * delay);
         if (reductions > 1) least = std::max(least, reductions * rank.reduction.seconds);
         least = std::max(least, gathers * m * rank.gather.seconds);
         least = std::max(least,
                          reductions * rank.reduction.nic_s + rank.replication.nic_s + gathers * m * rank.gather.nic_s);
-        const auto in_use = [&](std::int64_t activations) {
-            const double tensors = rank.state_bytes + static_cast<double>(activations + transient_bytes_);
+        const auto in_use = [&](std::int64_t beside_states) {
+            const double tensors = rank.state_bytes + static_cast<double>(beside_states);
             return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
         };
-        result.least_state_bytes = std::max(result.least_state_bytes, in_use(-transient_bytes_));
-        result.least_memory_bytes = std::max(result.least_memory_bytes, in_use(sums.activation_bytes));
+        result.least_state_bytes = std::max(result.least_state_bytes, in_use(0));
+        result.least_lasting_bytes = std::max(result.least_lasting_bytes, in_use(sums.activation_bytes));
+        result.least_memory_bytes =
+            std::max(result.least_memory_bytes, in_use(sums.activation_bytes + transient_bytes_));
     }
     result.least_step_s = kRounding * least;
     return result;
-}
-
-/// Bytes of one micro-batch's hidden states between two stages.
-std::int64_t AnalyticBounder::hidden_bytes(const Choice& choice) const {
-    const program::Training& training = request_.training;
-    const std::int64_t tokens = training.sequence_length / choice.cp * choice.micro_batch;
-    return tokens / (choice.sequence_parallel ? choice.tp : 1) * request_.model.hidden *
-           size_of(training.precision.activation);
 }
 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
@@ -425,9 +432,25 @@ void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sha
     }
 }
 
+double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t a,
+                                      std::size_t b) {
+    if (shardings[a].data_parallel != shardings[b].data_parallel) return std::numeric_limits<double>::infinity();
+    const Pipeline& pipeline = pipeline_of(choice);
+    Choice of_a = choice, of_b = choice;
+    of_a.sharding = shardings[a];
+    of_b.sharding = shardings[b];
+    double most = 0;
+    for (std::size_t i = 0; i < pipeline.ranks.size(); ++i) {
+        most = std::max(
+            most, sharding_.most_excess_s(of_a, pipeline.sharded[a].ranks[i], of_b, pipeline.sharded[b].ranks[i]));
+    }
+    if (shardings[a].pp_before_dp == shardings[b].pp_before_dp) return most;
+    const auto transfers = 2 * static_cast<double>(micro_batches_of(request_, choice) * choice.chunks + choice.pp);
+    return most + transfers * std::max(0.0, sharding_.transfer_s(of_a).second - sharding_.transfer_s(of_b).first);
+}
+
 double AnalyticBounder::least_computation_s(const Choice& choice) {
-    Choice kept = choice;
-    kept.recompute = Recompute::none;
+    const Choice kept = without_recomputation(choice);
     const Pipeline& pipeline = pipeline_of(choice);
     sum_chunks(kept, pipeline, false);
     sum_ranks(kept, pipeline);
@@ -440,52 +463,25 @@ double AnalyticBounder::least_computation_s(const Choice& choice) {
 }
 
 double AnalyticBounder::path_s(const Choice& choice) {
-    const ScheduleShape shape = shape_of(choice, micro_batches_of(choice));
-    const bool is_short = shape.micro_batches * shape.ranks * shape.chunks <= kMostTasks;
+    const ScheduleShape shape = shape_of(choice, micro_batches_of(request_, choice));
+    const bool is_short = shape.micro_batches * shape.ranks * shape.chunks <= kMostWalkedPasses;
     if (row_of(choice.schedule).depends_on_times() || copies_of(choice) > 1 || !is_short) return 0;
+    if (choice.sharding.data_parallel == DataParallel::dp) return 0;
     Choice key = choice;
     key.sharding = {.pp_before_dp = choice.sharding.pp_before_dp};
     const auto [entry, fresh] = paths_.try_emplace(key, 0.0);
     if (!fresh) return entry->second;
     const Pipeline& pipeline = pipeline_of(choice);
     sum_chunks(choice, pipeline);
-    const auto chunks = at(choice.chunks), stages = pipeline.stage_count(), m = at(shape.micro_batches);
-    const double transfer = transfer_s(choice).first;
-    constexpr double kNever = -1;
-    std::vector<double> forward(stages * m, kNever), backward(stages * m, kNever);  // when the next stage has them
-    std::vector<double> free(at(choice.pp), 0);
-    std::vector<std::size_t> next(at(choice.pp), 0);
-    const std::vector<std::vector<ComputeTask>> orders = program::compute_orders(shape);
-    const auto run = [&](std::size_t rank, const ComputeTask& task) {
-        const std::size_t stage = pipeline.stages[rank * chunks + task.chunk.position()];
-        const ChunkSum& costs = chunk_sums_[stage];
-        const auto b = at(task.micro_batch);
-        const bool is_forward = task.kind == ComputeTask::Kind::forward, is_last = stage + 1 == stages;
-        double ready = 0;
-        if (is_forward && stage > 0) ready = forward[(stage - 1) * m + b];
-        if (task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_input) {
-            ready = is_last ? forward[stage * m + b] : backward[(stage + 1) * m + b];
-        }
-        if (ready == kNever) return false;
-        const std::array<double, 4> seconds{costs.forward_s, costs.backward_s, costs.input_pass_s, costs.weight_pass_s};
-        free[rank] = std::max(free[rank], ready) + seconds[static_cast<std::size_t>(task.kind)];
-        if (task.kind == ComputeTask::Kind::backward_weight) return true;
-        const bool stays = is_forward ? is_last || pipeline.rank_of(stage + 1, chunks) == rank
-                                      : stage == 0 || pipeline.rank_of(stage - 1, chunks) == rank;
-        (is_forward ? forward : backward)[stage * m + b] = free[rank] + (stays ? 0 : transfer);
-        return true;
+    PassCosts costs{.stages = pipeline.stages};
+    costs.seconds = [&](std::size_t rank, const ComputeTask& task) {
+        const ChunkSum& chunk = chunk_sums_[pipeline.stages[rank][task.chunk.position()]];
+        const std::array<double, 4> by_kind{chunk.forward_s, chunk.backward_s, chunk.input_pass_s, chunk.weight_pass_s};
+        return by_kind[static_cast<std::size_t>(task.kind)];
     };
-    for (bool goes_on = true; goes_on;) {
-        goes_on = false;
-        for (std::size_t rank = 0; rank < orders.size(); ++rank) {
-            while (next[rank] < orders[rank].size() && run(rank, orders[rank][next[rank]])) {
-                ++next[rank];
-                goes_on = true;
-            }
-        }
-    }
+    costs.transfer_s = [seconds = sharding_.transfer_s(choice).first](std::size_t, bool) { return seconds; };
     // The next step begins on the first rank; later ranks may still be busy then.
-    return entry->second = kRounding * free.front();
+    return entry->second = kRounding * walk_passes(program::compute_orders(shape), costs).front().end_s;
 }
 
 std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {

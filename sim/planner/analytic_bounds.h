@@ -2,17 +2,13 @@
 // microsecond for each sharding of a pipeline.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
-#include "sim/network/collectives.h"
-#include "sim/planner/isolated_times.h"
 #include "sim/planner/layer_costs.h"
-#include "sim/program/mesh.h"
+#include "sim/planner/sharding_costs.h"
 
 namespace orrery::sim {
 
@@ -23,6 +19,8 @@ struct AnalyticBounds {
     /// schedule keeps in flight, with the share that the allocator holds beyond them. Boundary buffers are left out;
     /// transient values are left out unless the memory is an arena laid out ahead.
     std::int64_t least_memory_bytes = 0;
+    /// The same without transient values.
+    std::int64_t least_lasting_bytes = 0;
     /// The same without activations.
     std::int64_t least_state_bytes = 0;
     /// Lower bound on the step time. W is a rank's computation for one micro-batch, F and B the forward and backward
@@ -36,7 +34,7 @@ struct AnalyticBounds {
     ///   m D_r                                                zero2 and zero3, unless backward passes are split
     ///   g m G_r                                              zero3, unless parameters are gathered in fp8
     ///   the time for which reductions and gathers keep the NIC busy
-    /// where reductions and gathers also slow down the computation that they run beside (ComputeDraws).
+    /// where reductions and gathers also delay the computation that they run beside (ComputeDraws).
     double least_step_s = 0;
 };
 
@@ -59,7 +57,7 @@ class AnalyticBounder {
     [[nodiscard]] double least_computation_s(const Choice& choice);
     /// Lower bound on the step time: the critical path through the schedule's passes and the transfers between stages
     /// to the first rank's last pass, whatever the sharding. 0 if it is not known (schedules that depend on durations,
-    /// DualPipe, very many passes).
+    /// DualPipe, very many passes, torch DataParallel).
     [[nodiscard]] double path_s(const Choice& choice);
     /// The smallest number of recomputed blocks per chunk, at least one, that brings least_memory_bytes under the
     /// limit; the number of blocks of the largest chunk if no number does.
@@ -74,15 +72,6 @@ class AnalyticBounder {
         double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
         std::int64_t saved_bytes = 0, kept_bytes = 0;
     };
-    struct Elements {
-        std::int64_t dense = 0, expert = 0;  // parameters on the rank
-        std::int64_t gathered = 0;           // dense parameters gathered before each pass (zero3)
-        std::int64_t gathered_experts = 0;
-        std::int64_t largest_block = 0, smallest_block = 0;  // dense and expert
-        std::map<std::int64_t, std::int64_t> chunks;         // number of chunks by their number of blocks
-        std::int64_t largest_chunk = 0;                      // dense, ends included
-        std::int64_t largest_ends = 0;                       // of a chunk: of the embedding, the head or both
-    };
     /// Sums over the layers before each layer.
     struct Prefix {
         std::vector<LayerCost> sums;
@@ -96,46 +85,18 @@ class AnalyticBounder {
         IndexedVector<program::ChunkIndex, std::int64_t> forwards_ahead;  // forward passes before the first backward
         program::ChunkIndex first_backward_chunk = 0;
     };
-    /// A rank's times and bytes under a sharding, whatever the micro-batch size.
-    struct ShardedRank {
-        double state_bytes = 0;
-        double update_s = 0;
-        double staging_s = 0;            // casts of one micro-batch's gradients
-        double first_gathers_s = 0;      // gathers of one micro-batch that nothing can overlap
-        CommunicationTimes reduction;    // of all gradients once, within one set of shards
-        CommunicationTimes replication;  // among the sets of shards
-        CommunicationTimes gather;       // of all parameters once, before a pass
-        double regather_s = 0;           // of updated parameters (zero1 and zero2)
-    };
     struct Sharded {
         std::vector<ShardedRank> ranks;  // by position in Pipeline::ranks
         double context_bytes = 0;
     };
     /// A pipeline: what does not depend on the micro-batch size, on the sharding and on recomputation.
     struct Pipeline {
-        std::vector<std::int64_t> first_block;  // of each virtual stage; one more element: the number of blocks
-        std::vector<std::size_t> stages;        // virtual stages of rank 0, of rank 1, ..., each in the order of chunks
-        std::vector<std::size_t> ranks;         // those whose bounds are taken
-        std::vector<Elements> elements;         // by position in `ranks`
-        std::vector<Sharded> sharded;           // by sharding; filled by bounds_of_each
-        [[nodiscard]] std::size_t rank_of(std::size_t stage, std::size_t chunks) const {
-            const auto place = std::find(stages.begin(), stages.end(), stage);
-            return static_cast<std::size_t>(place - stages.begin()) / chunks;
-        }
+        std::vector<std::int64_t> first_block;         // of each virtual stage; one more element: the number of blocks
+        std::vector<std::vector<std::size_t>> stages;  // by rank: the virtual stage of each of its chunks
+        std::vector<std::size_t> ranks;                // those whose bounds are taken
+        std::vector<RankElements> elements;            // by position in `ranks`
+        std::vector<Sharded> sharded;                  // by sharding; filled by bounds_of_each
         [[nodiscard]] std::size_t stage_count() const { return first_block.size() - 1; }
-    };
-    /// A group's placement, interned.
-    using PlacementId = std::int32_t;
-    static constexpr PlacementId kAlone = -1;
-    struct Groups {
-        PlacementId dense = kAlone, shard = kAlone, replicate = kAlone, expert = kAlone;
-        std::vector<PlacementId> transfers;  // the different placements of neighbouring stages
-    };
-    struct CollectiveKey {
-        PlacementId group = kAlone;
-        program::CommKind kind{};
-        std::int64_t bytes = 0;
-        auto operator<=>(const CollectiveKey&) const = default;
     };
     /// A rank's sums for one micro-batch.
     struct RankSums {
@@ -151,23 +112,10 @@ class AnalyticBounder {
     const Prefix& prefix_of(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
     Pipeline& pipeline_of(const Choice& choice);
-    const Groups& groups_of(const Choice& choice);
-    [[nodiscard]] PlacementId intern(std::vector<std::int64_t> devices);
-    const CommunicationTimes& collective(program::CommKind kind, PlacementId group, std::int64_t elements, DType type,
-                                         program::GroupAxis axis = program::GroupAxis::dp);
+    [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const std::vector<std::vector<std::size_t>>& stages,
+                                                                 const std::vector<std::int64_t>& blocks);
+    [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix);
     [[nodiscard]] Sharded shard(const Choice& choice, const Pipeline& pipeline);
-    [[nodiscard]] std::int64_t buffer_bytes(const Choice& choice, const Elements& own) const;
-    [[nodiscard]] std::int64_t bucket_cap(const Choice& choice) const;
-    [[nodiscard]] std::int64_t blocks_of_unit(const Choice& choice, const Elements& own) const;
-    template <typename Visit>
-    static void for_each_unit(std::int64_t elements, const Elements& own, std::int64_t blocks_of_unit,
-                              const Visit& visit);
-    [[nodiscard]] double staging_s(DType gradient, std::int64_t elements, const Elements& own,
-                                   std::int64_t blocks_of_unit) const;
-    [[nodiscard]] CommunicationTimes of_units(program::CommKind kind, PlacementId group, std::int64_t elements,
-                                              DType type, const Elements& own, std::int64_t blocks_of_unit);
-    /// The shortest and the longest transfer between neighbouring stages.
-    [[nodiscard]] std::pair<double, double> transfer_s(const Choice& choice);
     /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
     void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);
     void sum_ranks(const Choice& choice, const Pipeline& pipeline);
@@ -175,35 +123,15 @@ class AnalyticBounder {
     template <typename Visit>
     static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Sharded& sharded) const;
-    [[nodiscard]] double reductions_of(const Choice& choice) const;
-    [[nodiscard]] static double gathers_of(const Sharding& sharding);
-    [[nodiscard]] std::int64_t micro_batches_of(const Choice& choice) const {
-        return request_.training.global_batch_size / (choice.dp * choice.micro_batch);
-    }
-    [[nodiscard]] static std::int64_t copies_of(const Choice& choice);
-    [[nodiscard]] static std::int64_t dense_shards(const Choice& choice);
-    [[nodiscard]] static std::int64_t expert_shards(const Choice& choice);
-    [[nodiscard]] double state_bytes(const Choice& choice, const Elements& own) const;
-    void add_reductions(const Choice& choice, const Elements& own, ShardedRank& rank);
-    void add_gathers(const Choice& choice, const Elements& own, ShardedRank& rank);
-    [[nodiscard]] static bool shards_partly(const Choice& choice);
-    [[nodiscard]] bool scatters(const Sharding& sharding) const;
-    [[nodiscard]] std::int64_t runtime_bytes(const Choice& choice);
-    [[nodiscard]] std::int64_t hidden_bytes(const Choice& choice) const;
-    [[nodiscard]] double optimizer_s(const Choice& choice, const LayerCosts& costs, const Elements& elements) const;
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;
+    ShardingCosts sharding_;
     double cached_share_ = 0;  // what the allocator holds beyond tensors, as a share of them
     std::map<Choice, Prefix> costs_;
     std::map<Choice, Pipeline> pipelines_;
-    std::map<Choice, Groups> groups_;
     std::map<Choice, double> paths_;
-    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, PlacementId>
-        regular_placements_;  // first, stride, count
-    std::vector<GroupPlacement> placements_;
-    std::map<CollectiveKey, CommunicationTimes> collectives_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>, std::vector<OrderFacts>> orders_;
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage

@@ -24,10 +24,6 @@ using program::Plan;
 using program::Recompute;
 using program::Schedule;
 
-/// Ranks are numbered through the stages before the replicas.
-constexpr std::array<program::MeshAxis, program::kMeshAxes> kStagesFirst{
-    program::MeshAxis::tp, program::MeshAxis::cp, program::MeshAxis::ep, program::MeshAxis::pp, program::MeshAxis::dp};
-
 std::string name_of_plan(const Plan& plan, const Choice& choice) {
     const EndWeights ends = choice.ends;
     const Parallelism& p = plan.parallelism;
@@ -40,7 +36,7 @@ std::string name_of_plan(const Plan& plan, const Choice& choice) {
     if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
     if (p.dp_shard > 0) name += "-shard" + std::to_string(p.dp_shard);
     if (!p.reshard_after_forward) name += "-keep";
-    if (p.order == kStagesFirst) name += "-ppdp";
+    if (p.order == kStagesBeforeReplicas) name += "-ppdp";
     if (p.pp > 1) name += "-" + name_of(p.schedule);
     if (row_of(p.schedule).chunks == program::ScheduleRow::kAnyChunks) name += "-v" + std::to_string(p.chunks);
     if (ends != EndWeights()) name += "-e" + std::to_string(ends.embedding) + "h" + std::to_string(ends.head);
@@ -264,8 +260,9 @@ class Lister {
         };
         if (sizes.empty()) return;
         choice.micro_batch = sizes.front();
-        if (!is_valid_pipeline(choice)) return;
-        if (!recompute_known_) find_recompute(choice);
+        const std::optional<DataParallel> kind = valid_kind(choice);
+        if (!kind.has_value()) return;
+        if (!recompute_known_) find_recompute(choice, *kind);
         std::erase_if(sizes, too_large);
         const std::size_t shardings = shardings_for(choice);
         const std::size_t combinations = list_.shardings[shardings].size() * list_.recompute.size();
@@ -287,13 +284,14 @@ class Lister {
     }
 
     /// Numbers of ranks that share one set of shards: all, or those of a whole number of nodes, at least kShardSizeStep
-    /// apart.
+    /// apart. None if the request fixes the number and the kind shards nothing.
     [[nodiscard]] std::vector<std::int64_t> shard_sizes(const Choice& choice, DataParallel kind) const {
+        const std::int64_t ranks = choice.dp * choice.cp, asked = request_.dp_shard;
+        const bool shards = row_of(kind).shards_states;
+        if (asked != 0 && !shards) return {};
+        if (asked != 0) return {asked == ranks ? 0 : asked};
         std::vector<std::int64_t> sizes{0};
-        const std::int64_t ranks = choice.dp * choice.cp;
-        if (request_.dp_shard == ranks) return sizes;
-        if (request_.dp_shard != 0) return {request_.dp_shard};
-        if (!request_.tries_shard_groups || !row_of(kind).shards_states || choice.ep > 1) return sizes;
+        if (!request_.tries_shard_groups || !shards || choice.ep > 1) return sizes;
         for (const std::int64_t size : divisors(ranks)) {
             if (size < 2 || size == ranks || size * choice.tp % request_.cluster.devices_per_node != 0) continue;
             if (sizes.back() == 0 || size >= kShardSizeStep * sizes.back()) sizes.push_back(size);
@@ -301,47 +299,54 @@ class Lister {
         return sizes;
     }
 
-    void find_recompute(Choice choice) {
+    void find_recompute(Choice choice, DataParallel kind) {
         recompute_known_ = true;
+        choice.sharding.data_parallel = kind;
         for (const Recompute recompute : request_.recompute) {
             choice.recompute = recompute;
             if (is_valid(choice)) list_.recompute.push_back(recompute);
         }
     }
 
-    /// Of all layouts with several chunks one is checked; the others obey the same rules.
-    bool is_valid_pipeline(const Choice& choice) {
+    /// The first kind of data parallelism with which the pipeline is valid. Of all layouts with several chunks one is
+    /// checked; the others obey the same rules.
+    std::optional<DataParallel> valid_kind(Choice choice) {
         Choice key = choice;
         key.ends = {};
         key.chunks = std::min<std::int64_t>(2, choice.chunks);
         key.micro_batch = 1;
-        const auto [entry, fresh] = valid_pipelines_.try_emplace(key, false);
-        if (fresh) entry->second = is_valid(choice);
+        const auto [entry, fresh] = valid_kinds_.try_emplace(key);
+        if (!fresh) return entry->second;
+        for (const DataParallel kind : kinds_for(choice)) {
+            choice.sharding.data_parallel = kind;
+            if (!is_valid(choice)) continue;
+            entry->second = kind;
+            break;
+        }
         return entry->second;
+    }
+
+    /// With a single replica nothing can be sharded.
+    [[nodiscard]] std::vector<DataParallel> kinds_for(const Choice& choice) const {
+        if (choice.dp * choice.cp == 1) return {DataParallel::ddp};
+        return request_.data_parallel;
     }
 
     /// Index of the shardings that a valid pipeline may have.
     std::size_t shardings_for(Choice choice) {
         std::vector<Sharding> found;
-        // With a single replica nothing can be sharded.
-        const bool alone = choice.dp * choice.cp == 1;
-        bool has_lone = false;
-        for (const DataParallel kind : request_.data_parallel) {
-            if (alone && std::exchange(has_lone, true)) continue;
-            Sharding& sharding = choice.sharding;
-            sharding.data_parallel = alone ? DataParallel::ddp : kind;
-            for (const std::int64_t size : shard_sizes(choice, sharding.data_parallel)) {
+        Sharding& sharding = choice.sharding;
+        const std::vector<bool> orders = choice.pp > 1 && choice.dp > 1
+                                             ? either(request_.pp_before_dp, request_.tries_rank_orders)
+                                             : std::vector<bool>{false};
+        for (const DataParallel kind : kinds_for(choice)) {
+            sharding.data_parallel = kind;
+            for (const std::int64_t size : shard_sizes(choice, kind)) {
                 sharding.dp_shard = size;
-                for (const bool reshards : {true, false}) {
+                for (const bool reshards : reshardings(kind)) {
                     sharding.reshards = reshards;
-                    const bool shards_parameters = row_of(sharding.data_parallel).shards_parameters;
-                    if (!reshards && !(request_.tries_keeping_parameters && shards_parameters)) continue;
-                    if (shards_parameters && reshards != request_.reshard_after_forward.value_or(reshards)) continue;
-                    for (const bool pp_before_dp : {false, true}) {
+                    for (const bool pp_before_dp : orders) {
                         sharding.pp_before_dp = pp_before_dp;
-                        const bool differs = choice.pp > 1 && choice.dp > 1;
-                        if (pp_before_dp && !(request_.tries_rank_orders && differs)) continue;
-                        if (differs && pp_before_dp != request_.pp_before_dp.value_or(pp_before_dp)) continue;
                         if (is_valid_sharding(choice)) found.push_back(sharding);
                     }
                 }
@@ -351,6 +356,20 @@ class Lister {
         const auto index = static_cast<std::size_t>(same - list_.shardings.begin());
         if (same == list_.shardings.end()) list_.shardings.push_back(std::move(found));
         return index;
+    }
+
+    /// The value that the request fixes; otherwise false, and true too if the request tries it.
+    static std::vector<bool> either(std::optional<bool> asked, bool tries) {
+        if (asked.has_value()) return {*asked};
+        return tries ? std::vector<bool>{false, true} : std::vector<bool>{false};
+    }
+
+    /// Values of Sharding::reshards. None if the request fixes it and the kind gathers no parameters.
+    [[nodiscard]] std::vector<bool> reshardings(DataParallel kind) const {
+        const std::optional<bool> asked = request_.reshard_after_forward;
+        if (!row_of(kind).shards_parameters) return asked.has_value() ? std::vector<bool>{} : std::vector<bool>{true};
+        if (asked.has_value()) return {*asked};
+        return request_.tries_keeping_parameters ? std::vector<bool>{true, false} : std::vector<bool>{true};
     }
 
     /// With every kind of recomputation. Apart from the order of ranks, the rules about shardings depend on which
@@ -382,7 +401,8 @@ class Lister {
     const models::ModelSpec& model_;
     std::vector<EndWeights> end_weights_;
     CandidateList list_;
-    std::map<Choice, bool> valid_pipelines_, valid_shardings_;
+    std::map<Choice, std::optional<DataParallel>> valid_kinds_;
+    std::map<Choice, bool> valid_shardings_;
     bool recompute_known_ = false;
     std::optional<std::string> problem_;  // the first error of check_plan
 };
@@ -435,8 +455,16 @@ std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choi
     return stages > layers ? std::vector<std::int64_t>() : program::even_stages(layers, stages);
 }
 
-bool reduces_each_micro_batch(const Parallelism& parallelism) {
-    return parallelism.shards_gradients() && !row_of(parallelism.schedule).splits_backward();
+std::int64_t micro_batches_of(const PlanRequest& request, const Choice& choice) {
+    return request.training.global_batch_size / (choice.dp * choice.micro_batch);
+}
+
+std::int64_t copies_of(const Choice& choice) {
+    return choice.pp > 1 ? row_of(choice.schedule).model_copies() : 1;
+}
+
+bool reduces_each_micro_batch(DataParallel kind, Schedule schedule) {
+    return row_of(kind).shards_gradients && !row_of(schedule).splits_backward();
 }
 
 Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
@@ -453,8 +481,8 @@ Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
     p.data_parallel = choice.sharding.data_parallel;
     p.dp_shard = choice.sharding.dp_shard;
     p.reshard_after_forward = choice.sharding.reshards;
-    if (choice.sharding.pp_before_dp) p.order = kStagesFirst;
-    p.reduces_every_micro_batch = reduces_each_micro_batch(p);
+    if (choice.sharding.pp_before_dp) p.order = kStagesBeforeReplicas;
+    p.reduces_every_micro_batch = reduces_each_micro_batch(p.data_parallel, p.schedule);
     p.stage_layers = stage_layers_of(request, choice);
     return p;
 }

@@ -13,10 +13,6 @@ namespace orrery::sim {
 /// Every divisor up to this is tried as micro-batch size. Larger sizes lie at least an eighth apart: efficiency hardly
 /// changes between neighbours, and a batch with many divisors would multiply the search.
 inline constexpr std::int64_t kEveryMicroBatch = 32;
-/// Context parallelism is tried only if each rank keeps at least this many positions: with fewer, exchanging keys and
-/// values costs more than it saves.
-inline constexpr std::int64_t kLeastContextPositions = 1024;
-
 /// Sets of shards of different sizes differ at least by this factor: the reduction among the sets and the memory change
 /// little between neighbours.
 inline constexpr std::int64_t kShardSizeStep = 4;
@@ -75,12 +71,17 @@ struct CandidateList {
 /// cannot use that many nodes.
 [[nodiscard]] CandidateList list_candidates(const PlanRequest& request);
 
+/// Micro-batches of a step.
+[[nodiscard]] std::int64_t micro_batches_of(const PlanRequest& request, const Choice& choice);
+/// Parallelism::model_copies().
+[[nodiscard]] std::int64_t copies_of(const Choice& choice);
+/// Whether gradients are sharded unit by unit after every micro-batch, as frameworks do that shard gradients. With a
+/// split backward they stay whole until the end of the step.
+[[nodiscard]] bool reduces_each_micro_batch(program::DataParallel kind, program::Schedule schedule);
+
 /// The blocks of each virtual stage: the request's, if it gives as many. Empty if there are too many stages.
 [[nodiscard]] std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice);
 
-/// Whether a plan should reduce gradients after every micro-batch: as frameworks that shard gradients do, unless a
-/// split backward keeps them whole until the end of the step.
-[[nodiscard]] bool reduces_each_micro_batch(const program::Parallelism& parallelism);
 [[nodiscard]] program::Parallelism parallelism_of(const PlanRequest& request, const Choice& choice);
 /// The complete plan, named after its choice.
 [[nodiscard]] program::Plan plan_of(const PlanRequest& request, const Choice& choice);

@@ -29,8 +29,9 @@ std::int64_t member_of(const program::Program& program, ClassIndex rank_class) {
 
 }  // namespace
 
-double ComputeDraws::least_delay_s(double held, double seconds, double idle_s) const {
-    double left = seconds - idle_s, delay = 0;
+double ComputeDraws::least_delay_s(const CommunicationTimes& communication, double idle_s) const {
+    const double held = communication.held;
+    double left = communication.seconds - idle_s, delay = 0;
     for (std::size_t bin = 0; bin < kBins && left > 0; ++bin) {
         const double share = static_cast<double>(bin) / static_cast<double>(kBins);
         const double speed = share > 1 - held ? (1 - held) / share : 1;
@@ -178,29 +179,15 @@ double IsolatedTimes::lists_s(ClassIndex rank_class, const std::vector<SegmentLi
     return ends[Stream::compute];
 }
 
-double IsolatedTimes::stream_s(ClassIndex rank_class, SegmentListId list, Stream stream) {
-    double sum = 0;
-    for (const Segment& segment : segments(rank_class, list)) {
-        const Body& body = program_.bodies[segment.body];
-        if (body.stream_counts[stream] == 0) continue;
-        for (const Instruction& instruction : body.instructions) {
-            if (instruction.is_communication && instruction.stream == stream) {
-                sum += times_of(rank_class, instruction.communication).seconds;
-            }
-        }
-    }
-    return sum;
-}
-
-double IsolatedTimes::nic_s(ClassIndex rank_class, SegmentListId list) {
-    double sum = 0;
+program::PerStream<CommunicationTimes> IsolatedTimes::communication(ClassIndex rank_class, SegmentListId list) {
+    program::PerStream<CommunicationTimes> sums;
     for (const Segment& segment : segments(rank_class, list)) {
         for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
             if (!instruction.is_communication || is_pair(instruction.communication.axis)) continue;
-            sum += times_of(rank_class, instruction.communication).nic_s;
+            sums[instruction.stream].add(times_of(rank_class, instruction.communication));
         }
     }
-    return sum;
+    return sums;
 }
 
 const ComputeDraws& IsolatedTimes::draws(BodyId body) {
@@ -210,22 +197,8 @@ const ComputeDraws& IsolatedTimes::draws(BodyId body) {
 
 ComputeDraws IsolatedTimes::draws(ClassIndex rank_class, SegmentListId list) {
     ComputeDraws sum;
-    for (const Segment& segment : segments(rank_class, list)) sum += draws(segment.body);
+    for (const Segment& segment : segments(rank_class, list)) sum.add(draws(segment.body));
     return sum;
-}
-
-double IsolatedTimes::least_held(ClassIndex rank_class, SegmentListId list, Stream stream) {
-    double least = 1;
-    for (const Segment& segment : segments(rank_class, list)) {
-        const Body& body = program_.bodies[segment.body];
-        if (body.stream_counts[stream] == 0) continue;
-        for (const Instruction& instruction : body.instructions) {
-            if (!instruction.is_communication || instruction.stream != stream) continue;
-            const CommunicationTimes& times = times_of(rank_class, instruction.communication);
-            if (times.seconds > 0) least = std::min(least, times.held);
-        }
-    }
-    return least;
 }
 
 double IsolatedTimes::transfer_s(ClassIndex rank_class, SegmentListId list) {

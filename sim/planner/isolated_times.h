@@ -19,23 +19,34 @@
 
 namespace orrery::sim {
 
+/// Communication of a rank, or the sum of several.
+struct CommunicationTimes {
+    double seconds = 0;  // with the plan's rates
+    double nic_s = 0;    // for which the rank's own NIC is busy in each direction; all streams share it
+    double held = 0;     // share of the device's compute units; of a sum: the smallest
+
+    void add(const CommunicationTimes& other, double times = 1) {
+        if (other.seconds <= 0) return;
+        held = seconds > 0 ? std::min(held, other.held) : other.held;
+        seconds += times * other.seconds;
+        nic_s += times * other.nic_s;
+    }
+};
+
 /// Computation on one device by the share of its compute units that it takes at full speed.
 class ComputeDraws {
   public:
     void add(double share, double seconds) { seconds_[bin_of(share)] += seconds; }
-    ComputeDraws& operator+=(const ComputeDraws& other) { return add(other, 1); }
-    ComputeDraws& operator-=(const ComputeDraws& other) { return add(other, -1); }
-    ComputeDraws& add(const ComputeDraws& other, double times) {
+    void add(const ComputeDraws& other, double times = 1) {
         for (std::size_t bin = 0; bin < kBins; ++bin) seconds_[bin] += times * other.seconds_[bin];
-        return *this;
     }
     [[nodiscard]] double seconds() const { return std::accumulate(seconds_.begin(), seconds_.end(), 0.0); }
-    /// By how much communication that holds `held` of the compute units for `seconds` lengthens this computation at
-    /// least. It runs first while the device computes nothing, for `idle_s`, then beside what it slows down least.
-    [[nodiscard]] double least_delay_s(double held, double seconds, double idle_s) const;
+    /// By how much the communication lengthens this computation at least. It runs first while the device computes
+    /// nothing, for `idle_s`, then beside what it slows down least.
+    [[nodiscard]] double least_delay_s(const CommunicationTimes& communication, double idle_s) const;
 
   private:
-    /// Bin b holds draws from b / kBins to (b + 1) / kBins; the last one 1 too.
+    /// Bin b holds shares from b / kBins to (b + 1) / kBins; the last one 1 too.
     static constexpr std::size_t kBins = 16;
     static std::size_t bin_of(double share) {
         return std::min(kBins - 1, static_cast<std::size_t>(std::max(0.0, share) * static_cast<double>(kBins)));
@@ -43,11 +54,6 @@ class ComputeDraws {
     std::array<double, kBins> seconds_{};
 };
 
-struct CommunicationTimes {
-    double seconds = 0;  // with the plan's rates
-    double nic_s = 0;    // for which the rank's own NIC is busy in each direction; all streams share it
-    double held = 0;     // share of the device's compute units
-};
 /// Times of one operation of a group, on idle links.
 [[nodiscard]] CommunicationTimes communication_times(program::CommKind kind, program::GroupAxis axis,
                                                      std::int64_t bytes, const GroupPlacement& group,
@@ -66,16 +72,12 @@ class IsolatedTimes {
     /// From the start of the first list to the end of the last one's computation, with all streams idle at first. The
     /// last list begins when the computation and gradient reductions before it have ended.
     [[nodiscard]] double lists_s(program::ClassIndex rank_class, const std::vector<program::SegmentListId>& lists);
-    /// Total time of the list's communication on a stream.
-    [[nodiscard]] double stream_s(program::ClassIndex rank_class, program::SegmentListId list, program::Stream stream);
-    /// For how long the list keeps the rank's own NIC busy, which all streams share.
-    [[nodiscard]] double nic_s(program::ClassIndex rank_class, program::SegmentListId list);
+    /// The list's collectives, by stream.
+    [[nodiscard]] program::PerStream<CommunicationTimes> communication(program::ClassIndex rank_class,
+                                                                       program::SegmentListId list);
     /// The list's computation.
     [[nodiscard]] ComputeDraws draws(program::ClassIndex rank_class, program::SegmentListId list);
     [[nodiscard]] const ComputeDraws& draws(program::BodyId body);
-    /// The smallest share of the device that a communication of the list on this stream holds; 1: there is none.
-    [[nodiscard]] double least_held(program::ClassIndex rank_class, program::SegmentListId list,
-                                    program::Stream stream);
     /// Time of the list's only send; 0 if it has none.
     [[nodiscard]] double transfer_s(program::ClassIndex rank_class, program::SegmentListId list);
 

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "sim/planner/isolated_times.h"
-#include "sim/program/body_builder.h"
+#include "sim/program/peak_contents.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
 
@@ -72,12 +72,6 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     return fewest;
 }
 
-/// Bytes that a weight-gradient pass of a layer frees.
-std::int64_t bytes_kept(const program::Body& body, const Segment& segment) {
-    if (body.phase != program::Phase::backward_weight) return 0;
-    return -walk_body(body, walk_slots(body, segment)).activation_net;
-}
-
 /// Time of a backward body without weight gradients and without recomputed parts, which may belong to the
 /// weight-gradient half.
 double input_gradient_time_s(const program::Body& body, const Plan& plan, const RooflineCost& cost) {
@@ -112,14 +106,15 @@ void read_frames_and_halves(Plan plan, program::Schedule schedule, const Program
         if (split.bodies[segment.body].phase != program::Phase::backward_input) continue;
         costs.layers[at(segment.layer + 1)].input_pass_s += times.body_s(0, segment.body);
     }
-    for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
-        if (split.bodies[segment.body].phase != program::Phase::backward_weight) continue;
-        costs.layers[at(segment.layer + 1)].weight_pass_s += times.body_s(0, segment.body);
-    }
     // An arena's frame also keeps what the weight-gradient half reads from the other.
-    if (plan.implementation.memory.lays_out_ahead) return saved_in(split);
+    const bool has_frames = plan.implementation.memory.lays_out_ahead;
+    if (has_frames) saved_in(split);
     for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
-        costs.layers[at(segment.layer + 1)].kept_bytes += bytes_kept(split.bodies[segment.body], segment);
+        const program::Body& body = split.bodies[segment.body];
+        if (body.phase != program::Phase::backward_weight) continue;
+        LayerCost& layer = costs.layers[at(segment.layer + 1)];
+        layer.weight_pass_s += times.body_s(0, segment.body);
+        if (!has_frames) layer.kept_bytes += freed_activation_bytes(body, segment);
     }
 }
 
@@ -233,14 +228,14 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
     for (const Segment& segment : segments_of(ActionKind::forward)) {
         if (phase_of(segment) != program::Phase::forward) continue;
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
-        layer_of(segment.layer).draws += times.draws(segment.body);
+        layer_of(segment.layer).draws.add(times.draws(segment.body));
     }
     read_frames_and_halves(plan, key.schedule, program, cluster, cost, costs);
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
         LayerCost& layer = layer_of(segment.layer);
         layer.backward_s += times.body_s(0, segment.body);
-        layer.draws += times.draws(segment.body);
+        layer.draws.add(times.draws(segment.body));
         layer.input_gradient_s += input_gradient_s(segment.body);
     }
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {

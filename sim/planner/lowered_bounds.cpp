@@ -1,7 +1,6 @@
 #include "sim/planner/lowered_bounds.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/planner/pass_walk.h"
 #include "sim/planner/planner.h"
 #include "sim/program/device_memory.h"
 #include "sim/program/schedule.h"
@@ -32,9 +32,6 @@ using program::Stream;
 /// Allows for the simulator's rounding of each instruction to a picosecond.
 constexpr double kRounding = 1 - 1e-6;
 constexpr double kNever = -1;
-/// In pipelines with more passes the critical path is not walked: the ramp and the slowest rank give a tight enough
-/// bound.
-constexpr std::int64_t kMostTasks = 1 << 17;
 
 std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
@@ -57,15 +54,6 @@ class StepBound {
         : program_(few), shape_(program::schedule_shape(plan)), times_(few, cluster, cost) {
         further_ = plan.micro_batches() - few.plan->micro_batches();
         for (const ClassIndex r : few.classes.indices()) read_passes(r);
-        for (const RankClass& ranks : few.classes) {
-            for (const program::Chunk& chunk : ranks.chunks) {
-                stages_ = std::max(stages_, chunk.virtual_stage + 1);
-            }
-        }
-        holders_.resize(at(stages_));
-        for (const ClassIndex r : few.classes.indices()) {
-            for (const program::Chunk& chunk : few.classes[r].chunks) holders_[at(chunk.virtual_stage)] = r;
-        }
     }
 
     double seconds() {
@@ -75,22 +63,21 @@ class StepBound {
         double least = 0, ramp = 0;
         for (const ClassIndex r : ranks_.indices()) {
             const Rank& rank = ranks_[r];
-            least = std::max(least, each * rank.micro_batch_s - rank.last_s + rank.tail_s);
-            const SharedStreams streams = communication(r);
-            least = std::max(least, streams.most_s());
+            const SharedStreams streams = shared_streams(r);
             const double passes = each * rank.micro_batch_s;
-            least = std::max(least, passes - rank.last_s + rank.tail_s + delay_s(streams, passes, rank.tail_s));
+            least = std::max(least, streams.most_s());
+            least = std::max(least, passes - rank.last_s + rank.tail_s + streams.delay_s(passes, rank.tail_s));
             if (row_of(shape_.schedule).splits_backward()) continue;
             // The first micro-batch arrives through the first chunks of the earlier ranks, and the last gradient leaves
             // through them.
             const double tail = ranks_[0].tail_s;
-            least = std::max(least, ramp + passes - ranks_[0].last_s + tail + delay_s(streams, passes, ramp + tail));
+            least = std::max(least, ramp + passes - ranks_[0].last_s + tail + streams.delay_s(passes, ramp + tail));
             ramp += rank.seconds(ActionKind::forward, 0) + rank.seconds(ActionKind::backward, 0);
         }
         // DualPipe feeds both ends of the pipeline, so there is no single path; the bounds of each rank alone are tight
         // enough.
         const bool has_path = !halves && (further_ == 0 || !row_of(shape_.schedule).depends_on_times()) &&
-                              shape_.micro_batches * shape_.ranks * shape_.chunks <= kMostTasks;
+                              shape_.micro_batches * shape_.ranks * shape_.chunks <= kMostWalkedPasses;
         if (has_path) least = std::max(least, path_s());
         return kRounding * least;
     }
@@ -151,61 +138,46 @@ class StepBound {
         return entry->second;
     }
 
-    /// A rank's communication and the computation beside it, over the whole step.
+    /// A rank's communication and the computation beside it.
     struct SharedStreams {
-        program::PerStream<double> seconds{}, least_held{};
-        double nic_s = 0;
+        program::PerStream<CommunicationTimes> communication;
         ComputeDraws draws;
 
+        void add(const SharedStreams& other, double times) {
+            for (const Stream stream : program::kStreams) communication[stream].add(other.communication[stream], times);
+            draws.add(other.draws, times);
+        }
+        /// The time of the busiest stream, or of the NIC that all of them share.
         [[nodiscard]] double most_s() const {
-            return std::max(nic_s, *std::max_element(seconds.begin(), seconds.end()));
+            double most = 0, nic = 0;
+            for (const CommunicationTimes& times : communication) {
+                most = std::max(most, times.seconds);
+                nic += times.nic_s;
+            }
+            return std::max(most, nic);
+        }
+        /// By how much data-parallel communication delays passes of this length at least, if nothing is computed for
+        /// `idle_s`.
+        [[nodiscard]] double delay_s(double passes_s, double idle_s) const {
+            const double free = idle_s + std::max(0.0, passes_s - draws.seconds());
+            return std::max(draws.least_delay_s(communication[Stream::dp], free),
+                            draws.least_delay_s(communication[Stream::dp_gather], free));
         }
     };
 
-    /// Each micro-batch beyond the lowered ones adds as much as one from the middle of the step; for DualPipe, whose
-    /// micro-batches run in two directions, further ones add nothing.
-    SharedStreams communication(ClassIndex r) {
-        const RankClass& ranks = program_.classes[r];
+    /// Of the whole step. Each micro-batch beyond the lowered ones adds as much as one from the middle of the step; for
+    /// DualPipe, whose micro-batches run in two directions, further ones add nothing.
+    SharedStreams shared_streams(ClassIndex r) {
         SharedStreams sum;
-        sum.least_held.fill(1);
         const std::int64_t middle = program_.plan->micro_batches() / 2;
-        for (const Action& action : ranks.actions) {
+        for (const Action& action : program_.classes[r].actions) {
             if (!is_pass(action.kind) && action.kind != ActionKind::sync_gradients) continue;
             const bool repeats = action.micro_batch == middle && row_of(shape_.schedule).model_copies() == 1;
-            const double times = repeats ? 1 + static_cast<double>(further_) : 1;
-            const SharedStreams& list = shared_streams(r, action.segments);
-            sum.nic_s += times * list.nic_s;
-            sum.draws.add(list.draws, times);
-            for (const Stream stream : kShared) {
-                sum.seconds[stream] += times * list.seconds[stream];
-                sum.least_held[stream] = std::min(sum.least_held[stream], list.least_held[stream]);
-            }
+            const auto [list, fresh] = streams_.try_emplace({r, action.segments});
+            if (fresh) list->second = {times_.communication(r, action.segments), times_.draws(r, action.segments)};
+            sum.add(list->second, repeats ? 1 + static_cast<double>(further_) : 1);
         }
         return sum;
-    }
-
-    const SharedStreams& shared_streams(ClassIndex r, SegmentListId list) {
-        const auto [entry, fresh] = streams_.try_emplace({r, list});
-        if (!fresh) return entry->second;
-        SharedStreams& shared = entry->second;
-        shared.nic_s = times_.nic_s(r, list);
-        shared.draws = times_.draws(r, list);
-        for (const Stream stream : kShared) {
-            shared.seconds[stream] = times_.stream_s(r, list, stream);
-            shared.least_held[stream] = times_.least_held(r, list, stream);
-        }
-        return shared;
-    }
-
-    /// By how much data-parallel communication delays the rank's passes at least, if nothing is computed for `idle_s`.
-    static double delay_s(const SharedStreams& streams, double passes_s, double idle_s) {
-        const double free = idle_s + std::max(0.0, passes_s - streams.draws.seconds());
-        double most = 0;
-        for (const Stream stream : {Stream::dp, Stream::dp_gather}) {
-            most =
-                std::max(most, streams.draws.least_delay_s(streams.least_held[stream], streams.seconds[stream], free));
-        }
-        return most;
     }
 
     static ActionKind action_kind(ComputeTask::Kind kind) {
@@ -230,53 +202,20 @@ class StepBound {
         return task.kind == ComputeTask::Kind::backward ? rank.backward_s(task.chunk) : 0;
     }
 
-    [[nodiscard]] std::size_t key(bool forward, std::int64_t stage, std::int32_t micro_batch) const {
-        return at(((forward ? 0 : stages_) + stage) * shape_.micro_batches + micro_batch);
-    }
-
-    /// When the task's inputs from other stages are ready; kNever: not known yet.
-    double ready_s(const std::vector<double>& done, std::int64_t stage, const ComputeTask& task) const {
-        if (task.kind == ComputeTask::Kind::backward_weight) return 0;
-        const bool forward = task.kind == ComputeTask::Kind::forward;
-        if (forward && stage == 0) return 0;
-        if (!forward && stage + 1 == stages_) return done[key(true, stage, task.micro_batch)];
-        return done[key(forward, forward ? stage - 1 : stage + 1, task.micro_batch)];
-    }
-
-    /// Critical path through the graph of passes: each rank runs in its own order, each pass after the pass of the
-    /// stage that feeds it.
     double path_s() const {
-        const std::vector<std::vector<ComputeTask>> orders = orders_of();
-        std::vector<double> done(at(2 * stages_ * shape_.micro_batches), kNever);
-        IndexedVector<ClassIndex, double> free(ranks_.size(), 0), last_start(ranks_.size(), 0);
-        IndexedVector<ClassIndex, std::size_t> next(ranks_.size(), 0);
-        for (bool goes_on = true; goes_on;) {
-            goes_on = false;
-            for (const ClassIndex r : ranks_.indices()) {
-                const Rank& rank = ranks_[r];
-                const std::vector<ComputeTask>& order = orders[r.position()];
-                for (; next[r] < order.size(); ++next[r]) {
-                    const ComputeTask& task = order[next[r]];
-                    const std::int64_t stage = program_.classes[r].chunks[task.chunk].virtual_stage;
-                    const double ready = ready_s(done, stage, task);
-                    if (ready == kNever) break;
-                    goes_on = true;
-                    last_start[r] = std::max(free[r], ready);
-                    free[r] = last_start[r] + task_s(rank, task);
-                    if (task.kind == ComputeTask::Kind::backward_weight) continue;
-                    const bool forward = task.kind == ComputeTask::Kind::forward;
-                    const std::int64_t to = forward ? stage + 1 : stage - 1;
-                    const bool sends = to >= 0 && to < stages_ && holders_[at(to)] != r;
-                    done[key(forward, stage, task.micro_batch)] = free[r] + (!sends    ? 0
-                                                                             : forward ? rank.send_forward_s
-                                                                                       : rank.send_backward_s);
-                }
-            }
+        PassCosts costs;
+        for (const RankClass& ranks : program_.classes) {
+            std::vector<std::size_t>& stages = costs.stages.emplace_back();
+            for (const program::Chunk& chunk : ranks.chunks) stages.push_back(at(chunk.virtual_stage));
         }
-        for (const ClassIndex r : ranks_.indices()) {
-            ORRERY_CHECK(next[r] == orders[r.position()].size(), "a schedule that deadlocks");
-        }
-        return last_start.front() + ranks_.front().tail_s;
+        costs.seconds = [&](std::size_t rank, const ComputeTask& task) {
+            return task_s(ranks_[ClassIndex::of(rank)], task);
+        };
+        costs.transfer_s = [&](std::size_t rank, bool forward) {
+            const Rank& sender = ranks_[ClassIndex::of(rank)];
+            return forward ? sender.send_forward_s : sender.send_backward_s;
+        };
+        return walk_passes(orders_of(), costs).front().last_start_s + ranks_.front().tail_s;
     }
 
     /// Orders of the whole plan. The order of a schedule that depends on durations is known from the Program only.
@@ -300,11 +239,8 @@ class StepBound {
     program::ScheduleShape shape_;  // the whole plan's
     std::int64_t further_ = 0;      // micro-batches beyond the Program's
     IsolatedTimes times_;
-    std::int64_t stages_ = 0;          // virtual stages
-    std::vector<ClassIndex> holders_;  // of each virtual stage
     IndexedVector<ClassIndex, Rank> ranks_;
     std::map<std::pair<ClassIndex, SegmentListId>, double> lists_;
-    static constexpr std::array kShared{Stream::tp, Stream::cp, Stream::ep, Stream::dp, Stream::dp_gather};
     std::map<std::pair<ClassIndex, SegmentListId>, SharedStreams> streams_;
 };
 

@@ -22,7 +22,8 @@ struct LoweredBounds {
     ///   - for each rank, all its passes, the part of the gradient reduction that cannot overlap the last pass, and the
     ///     optimizer;
     ///   - unless backward passes are split, for each rank, the ramp to it, all its passes, and the first rank's tail;
-    ///   - for each rank, all communication on its busiest stream, and all of its collectives on its NIC.
+    ///   - for each rank, all communication on its busiest stream, and all of its collectives on its NIC;
+    /// where data-parallel communication delays the passes that it runs beside (ComputeDraws).
     double least_step_s = 0;
 };
 [[nodiscard]] LoweredBounds lowered_bounds(const program::Plan& plan, const topologies::Cluster& cluster,

@@ -84,7 +84,8 @@ class Remedies {
                 found.push_back(
                     {instead("data parallelism", name_of(kind), name_of(p_.data_parallel)), [kind](Plan& plan) {
                          plan.parallelism.data_parallel = kind;
-                         plan.parallelism.reduces_every_micro_batch = reduces_each_micro_batch(plan.parallelism);
+                         plan.parallelism.reduces_every_micro_batch =
+                             reduces_each_micro_batch(kind, plan.parallelism.schedule);
                      }});
             }
         }

@@ -39,8 +39,8 @@ std::vector<PartSet> part_sets(const PlanRequest& request, const topologies::Clu
         const auto set = static_cast<PartSet>(1 << i);
         const Totals without = totals_of({.recompute = program::Recompute::selective, .recompute_parts = set});
         const auto freed = static_cast<double>(whole.bytes - without.bytes);
-        constexpr double kLeast_s = 1e-12;  // a part that costs nothing
-        if (freed > 0) parts.push_back({set, freed / std::max(kLeast_s, without.seconds - whole.seconds)});
+        constexpr double kLeastSeconds = 1e-12;  // a part that costs nothing
+        if (freed > 0) parts.push_back({set, freed / std::max(kLeastSeconds, without.seconds - whole.seconds)});
     }
     if (parts.empty()) return {0};
     std::stable_sort(parts.begin(), parts.end(),

@@ -148,7 +148,9 @@ class Search {
             open_[mesh_of(choice)] += std::ssize(family.micro_batches) * std::ssize(list_.recompute);
             for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
                 choice.micro_batch = family.micro_batches[i];
-                const double least = bounder_.least_computation_s(choice);
+                // The bounds of torch DataParallel are zero.
+                const bool is_dp = list_.shardings_of(family).front().data_parallel == program::DataParallel::dp;
+                const double least = is_dp ? 0 : bounder_.least_computation_s(choice);
                 for (const Recompute recompute : list_.recompute) {
                     push({.least_step_s = least,
                           .family = static_cast<std::int32_t>(f),
@@ -213,17 +215,17 @@ class Search {
         --open_[mesh_of(choice)];
     }
 
-    /// Drops the remaining shardings that do not fit even with full recomputation, which keeps less than any set of
-    /// parts: then the larger sets need not be costed.
+    /// Drops the remaining shardings whose lasting values do not fit even with full recomputation, which keeps less
+    /// than any set of parts: then the larger sets need not be costed.
     void drop_hopeless(Choice choice, const std::vector<Sharding>& shardings) {
         choice.recompute = Recompute::full;
         choice.recompute_parts = 0;
         bounder_.bounds_of_each(choice, shardings, more_bounds_);
         std::erase_if(remaining_, [&](std::size_t i) {
-            if (more_bounds_[i].least_memory_bytes <= limit_) return false;
+            if (more_bounds_[i].least_lasting_bytes <= limit_) return false;
             Choice refused = choice;
             refused.sharding = shardings[i];
-            note(refused, more_bounds_[i].least_memory_bytes, false);
+            note(refused, more_bounds_[i].least_lasting_bytes, false);
             return true;
         });
     }
@@ -308,19 +310,24 @@ class Search {
         return true;
     }
 
-    /// Pushes the node with the next set of parts with which it may fit.
+    /// Pushes the node, which does not fit, with the next set of parts with which it may.
     void recompute_more(Node node) {
-        while (std::cmp_less(++node.part_set, part_sets_.size())) {
-            const AnalyticBounds found = bounder_.bounds(choice_of(node));
-            if (found.least_memory_bytes > limit_) continue;
-            ++open_[mesh_of(choice_of(node))];
-            node.least_step_s = found.least_step_s;
+        std::int64_t bytes = memory_of(choice_of(node));
+        while (std::cmp_less(node.part_set + 1, part_sets_.size())) {
+            ++node.part_set;
+            const Choice choice = choice_of(node);
+            const AnalyticBounds found = bounder_.bounds(choice);
+            bytes = found.least_memory_bytes;
+            if (bytes > limit_) continue;
+            ++open_[mesh_of(choice)];
+            node.rung = Rung::flat;
+            node.least_step_s = std::max(node.least_step_s, found.least_step_s);
             return push(node);
         }
-        --node.part_set;
-        note(choice_of(node), memory_of(choice_of(node)), false);
+        note(choice_of(node), bytes, false);
     }
 
+    /// Settles the number of recomputed blocks by the analytic bounds, and adds the bound of the critical path.
     void find_path(Node node) {
         Choice choice = choice_of(node);
         if (node.recompute == Recompute::full && node.layers < 0) {

@@ -2,6 +2,7 @@
 // simulates the others and ranks them by step time.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -41,11 +42,19 @@ struct PlanRequest {
     std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
 };
 
-/// Allows every technique of the implementation that is worth searching: schedules 1f1b, interleaved-1f1b, zb-h1 and
-/// zb-v; data parallelism ddp, zero1 and zero3; recomputation none, selective and full. If the implementation has none
-/// of these schedules or kinds of data parallelism, those that it has. The others are searched only on request: zero2
-/// costs a reduction per micro-batch and saves less than zero3; 1f1b covers gpipe and naive; zb-h2, zb-1p, zb-2p and
-/// the dualpipes need twice the memory of zb-v or an order that takes long to find.
+/// The order of the mesh's axes in which neighbouring stages lie next to each other. The search tries it beside
+/// Parallelism's own.
+inline constexpr std::array<program::MeshAxis, program::kMeshAxes> kStagesBeforeReplicas{
+    program::MeshAxis::tp, program::MeshAxis::cp, program::MeshAxis::ep, program::MeshAxis::pp, program::MeshAxis::dp};
+/// Context parallelism is tried only if each rank keeps at least this many positions: with fewer, exchanging keys and
+/// values costs more than it saves.
+inline constexpr std::int64_t kLeastContextPositions = 1024;
+
+/// Allows every technique of the implementation that is worth searching: the schedules and kinds of data parallelism
+/// whose rows say so (is_searched), or those that it has if it has none of these; every kind of recomputation; sets of
+/// shards, kept parameters, both orders of ranks and all sets of recomputed parts. The other schedules are searched
+/// only on request: 1f1b covers gpipe and naive; zb-h2, zb-1p, zb-2p and the dualpipes need twice the memory of zb-v or
+/// an order that takes long to find.
 void allow_every_technique(PlanRequest& request);
 
 struct PlanSearch {
@@ -57,7 +66,7 @@ struct PlanSearch {
     std::int64_t bounded = 0;     // candidates that were given bounds of their own; the others belong to blocks whose
                                   // computation alone takes too long
     std::int64_t too_large = 0;   // candidates among them that do not fit in memory
-    std::int64_t dominated = 0;   // candidates that another one with the same pipeline beats or equals
+    std::int64_t dominated = 0;   // candidates that are faster than one with the same pipeline by a thousandth at most
     /// Lowerings on one stage of a few blocks, from whose costs every candidate's analytic bounds are summed.
     std::int64_t layer_lowerings = 0;
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory
@@ -73,14 +82,16 @@ inline constexpr double kStepTolerance = 2e-3;
 [[nodiscard]] std::size_t proven_results(const PlanSearch& search);
 
 /// The best plans, by branch and bound: `keep` (> 0) of them, of which the first `prove` (1 to keep) are proven to be
-/// the best; the further ones are the best of those that were simulated. Every candidate first gets analytic bounds on
-/// its memory and step time, summed over its layers. In the order of that step bound, candidates that may fit are
-/// lowered with few micro-batches, which gives the exact memory and a tighter bound. Those that fit are simulated,
-/// until there are `keep` and no remaining bound beats the worst to be proven. The proven results are the same as if
-/// every candidate were simulated. Recomputation is tried only where the candidate does not fit without it (provided
-/// the request allows Recompute::none), and full recomputation only of the fewest blocks that make it fit. Throws
-/// InputError if no candidate divides evenly or if the request breaks a rule of check_plan, and InfeasibleError if none
-/// fits; both name the cause.
+/// the best; the further ones are the best of those that were simulated. Candidates with the same pipeline and
+/// micro-batch size form a block, which has a bound by its computation alone. In the order of their bounds, the
+/// candidates of a block get analytic bounds of their own on memory and step time, then the critical path of their
+/// schedule, and then a lowering with few micro-batches, which gives the exact memory and a tighter bound. Those that
+/// fit are simulated, until there are `keep` and no remaining bound beats the worst to be proven. If only one plan is
+/// to be proven, a candidate is passed over if one with the same pipeline that fits is slower by a thousandth at most.
+/// So the proven results are the same as if every candidate were simulated, to kStepTolerance. Recomputation is tried
+/// only where the candidate does not fit without it (provided the request allows Recompute::none), and then only of the
+/// fewest parts, or of the fewest blocks, that make it fit. Throws InputError if no candidate divides evenly or if the
+/// request breaks a rule of check_plan, and InfeasibleError if none fits; both name the cause.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove);
 

@@ -105,4 +105,8 @@ PeakContents peak_contents(const Program& program, ClassIndex rank_class) {
     return contents;
 }
 
+std::int64_t freed_activation_bytes(const Body& body, const Segment& segment) {
+    return -walk_body(body, walk_slots(body, segment)).activation_net;
+}
+
 }  // namespace orrery::program

@@ -29,4 +29,7 @@ struct PeakContents {
 /// Walks the actions in issue order, as the measurement of the footprint does.
 [[nodiscard]] PeakContents peak_contents(const Program& program, ClassIndex rank_class);
 
+/// Bytes of saved activations that one call of the body frees, less those that it allocates.
+[[nodiscard]] std::int64_t freed_activation_bytes(const Body& body, const Segment& segment);
+
 }  // namespace orrery::program

@@ -231,6 +231,63 @@ TEST(Implementations, ThatSupportAllNamesTakeEachOfThem) {
     }
 }
 
+TEST(PlanFlags, FixWhatTheSearchWouldChoose) {
+    const Workplace here;
+    const auto plan = [&](std::vector<std::string> flags) {
+        std::vector<std::string> words{
+            "plan",           "--model", "gpt2",  "--cluster", "dgx-h100",         "--gpus", "16",    "--tp", "2",
+            "--global-batch", "32",      "--seq", "512",       "--implementation", "orrery", "--top", "2"};
+        words.insert(words.end(), flags.begin(), flags.end());
+        return here.run(words);
+    };
+    const CommandResult done =
+        plan({"--pp", "2", "--chunks", "3", "--dp-shard", "4", "--reshard-after-forward", "false", "--order",
+              "tp,cp,ep,pp,dp", "--recompute-parts", "norm,mlp_in", "--json"});
+    expect_done(done);
+    const json ranked = json::parse(done.out);
+    ASSERT_FALSE(ranked.at("plans").empty());
+    for (const json& one : ranked.at("plans")) {
+        const json& parallelism = one.at("plan").at("parallelism");
+        EXPECT_EQ(parallelism.at("chunks"), 3);
+        EXPECT_EQ(parallelism.at("data_parallel"), "zero3");
+        EXPECT_EQ(parallelism.at("dp_shard").get<int>() % 4, 0);  // 0: all four replicas
+        EXPECT_EQ(parallelism.at("reshard_after_forward"), false);
+        EXPECT_EQ(parallelism.at("order"), json({"tp", "cp", "ep", "pp", "dp"}));
+        EXPECT_EQ(one.at("plan").at("training").at("memory").at("recompute_parts"), json({"norm", "mlp_in"}));
+    }
+    const CommandResult table = plan({"--pp", "1", "--dp-shard", "4", "--reshard-after-forward", "false"});
+    expect_done(table);
+    for (const char* word : {" shards ", " gathered ", " kept "}) {
+        EXPECT_NE(table.out.find(word), std::string::npos) << word << table.out;
+    }
+    for (const auto& [flags, words] : std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+             {{"--dp-shard", "8", "--data-parallel", "ddp"},
+              {"--dp-shard: got 8", "--data-parallel zero1, zero2 or zero3"}},
+             {{"--dp-shard", "3"}, {"no plan divides", "dp_shard 3"}},
+             {{"--reshard-after-forward", "true", "--data-parallel", "ddp"},
+              {"--reshard-after-forward: got true", "zero3"}},
+             {{"--reshard-after-forward", "maybe"}, {"--reshard-after-forward", "true"}},
+             {{"--recompute-parts", "norms"}, {"--recompute-parts", "norms"}},
+             {{"--recompute-parts", "norm", "--recompute", "full"}, {"--recompute-parts: got norm", "selective"}},
+             {{"--order", "pp,dp"}, {"--order", "tp,cp,ep,pp,dp"}},
+             {{"--chunks", "5", "--schedule", "1f1b"}, {"no plan divides", "chunks 5"}}}) {
+        expect_refused(plan(flags), 2, words);
+    }
+}
+
+TEST(Implementations, WithoutReplicasOfTheirOwnArePlanned) {
+    const Workplace here;
+    const CommandResult done =
+        here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "32", "--seq",
+                  "512", "--implementation", "torch-dp", "--json"});
+    expect_done(done);
+    const json ranked = json::parse(done.out);
+    ASSERT_FALSE(ranked.at("plans").empty());
+    for (const json& one : ranked.at("plans")) {
+        EXPECT_EQ(one.at("plan").at("parallelism").at("data_parallel"), "dp");
+    }
+}
+
 /// Each of these inputs once caused an internal error (exit code 70) or exhausted memory.
 TEST(Limits, AreCheckedOnInput) {
     const Workplace here;

@@ -6,9 +6,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
-#include "sim/planner/part_sets.h"
-#include "sim/planner/timing.h"
-#include "tests/unit/planner/planner_cases.h"
+#include "tests/unit/planner/brute_force.h"
 
 namespace orrery::sim {
 namespace {
@@ -18,40 +16,6 @@ using program::Plan;
 using program::PlanResult;
 using program::Recompute;
 using program::Schedule;
-
-/// Lowers and simulates every candidate of the search space that planner.h describes.
-std::vector<PlanResult> brute_force(const PlanRequest& request) {
-    const topologies::Cluster cluster(request.cluster);
-    const RooflineCost cost(request.cluster);
-    std::vector<PlanResult> results;
-    const auto fits = [&](const Choice& choice) {
-        const Plan plan = plan_of(request, choice);
-        return peak_of(plan) <= memory_per_rank_bytes(plan);
-    };
-    const bool has_none = std::count(request.recompute.begin(), request.recompute.end(), Recompute::none) > 0;
-    const std::vector<PartSet> sets = part_sets(request, cluster, cost);
-    for (Choice choice : choices_of(list_candidates(request))) {
-        Choice without = choice;
-        without.recompute = Recompute::none;
-        if (choice.recompute != Recompute::none && has_none && fits(without)) continue;
-        if (choice.recompute == Recompute::selective) {
-            const auto enough = std::find_if(sets.begin(), sets.end(), [&](PartSet set) {
-                choice.recompute_parts = set;
-                return fits(choice);
-            });
-            if (enough == sets.end()) continue;
-        }
-        const std::int64_t blocks = largest_stage(plan_of(request, choice));
-        if (choice.recompute == Recompute::full) choice.recompute_layers = 1;
-        while (choice.recompute == Recompute::full && choice.recompute_layers < blocks && !fits(choice)) {
-            ++choice.recompute_layers;
-        }
-        if (fits(choice)) results.push_back(timed(plan_of(request, choice), cluster, cost));
-    }
-    std::stable_sort(results.begin(), results.end(),
-                     [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; });
-    return results;
-}
 
 TEST(PlanSearch, AgreesWithBruteForce) {
     std::vector<PlanRequest> requests{request_for("gpt2", 4, 16, 512), request_for("gpt2-medium", 8, 8, 1024),
@@ -69,7 +33,7 @@ TEST(PlanSearch, AgreesWithBruteForce) {
     std::set<Recompute> recomputes;
     std::set<Schedule> schedules;
     for (const PlanRequest& request : requests) {
-        const std::vector<PlanResult> every = brute_force(request);
+        const std::vector<PlanResult> every = BruteForce(request).results();
         ASSERT_GT(every.size(), 10U) << request.model.name;
         for (const std::size_t keep : {std::size_t{1}, std::size_t{8}, kAll}) {
             const PlanSearch found = search(request, keep);

@@ -2,19 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/units.h"
-#include "sim/planner/part_sets.h"
-#include "sim/planner/timing.h"
-#include "tests/unit/planner/planner_cases.h"
+#include "tests/unit/planner/brute_force.h"
 
 namespace orrery::sim {
 namespace {
 
 using program::DataParallel;
 using program::PlanResult;
-using program::Recompute;
 using program::Schedule;
 
 struct Space {
@@ -36,80 +32,11 @@ struct Space {
         std::erase_if(request.schedules,
                       [&](Schedule one) { return std::count(schedules.begin(), schedules.end(), one) == 0; });
         if (request.schedules.empty()) request.schedules = {Schedule::one_f_one_b};
+        request.rates = program::resolve_rates(request.implementation, request.cluster);
         request.data_parallel = data_parallel;
         request.tp = tp, request.pp = pp, request.cp = cp, request.ep = ep, request.micro_batch_size = micro_batch;
         return request;
     }
-};
-
-/// Peak memory of each plan, by the whole lowering.
-class Brute {
-  public:
-    explicit Brute(const Space& space) : request_(space.request()), cost_(request_.cluster, request_.rates) {
-        for (const Choice& choice : choices_of(list_candidates(request_))) {
-            if (choice.recompute == list_candidates(request_).recompute.front()) first_.push_back(choice);
-        }
-        if (space.is_tight) tighten();
-    }
-
-    [[nodiscard]] const PlanRequest& request() const { return request_; }
-
-    /// All plans that fit, each with the least recomputation of its kind, fastest first.
-    std::vector<PlanResult> results() {
-        const topologies::Cluster cluster(request_.cluster);
-        const CandidateList list = list_candidates(request_);
-        const std::vector<PartSet> sets = part_sets(request_, cluster, cost_);
-        const bool has_none = std::count(list.recompute.begin(), list.recompute.end(), Recompute::none) > 0;
-        std::vector<PlanResult> results;
-        for (Choice choice : choices_of(list)) {
-            Choice without = choice;
-            without.recompute = Recompute::none;
-            if (choice.recompute != Recompute::none && has_none && fits(without)) continue;
-            if (!recompute_enough(sets, choice)) continue;
-            results.push_back(timed(plan_of(request_, choice), cluster, cost_));
-        }
-        std::stable_sort(results.begin(), results.end(),
-                         [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; });
-        return results;
-    }
-
-  private:
-    std::int64_t bytes(const Choice& choice) {
-        const auto [entry, fresh] = bytes_.try_emplace(choice, 0);
-        if (fresh) entry->second = peak_of(plan_of(request_, choice));
-        return entry->second;
-    }
-    bool fits(const Choice& choice) { return bytes(choice) <= memory_per_rank_bytes(plan_of(request_, choice)); }
-
-    bool recompute_enough(const std::vector<PartSet>& sets, Choice& choice) {
-        if (choice.recompute == Recompute::none) return fits(choice);
-        if (choice.recompute == Recompute::selective) {
-            return std::any_of(sets.begin(), sets.end(), [&](PartSet set) {
-                choice.recompute_parts = set;
-                return fits(choice);
-            });
-        }
-        const std::int64_t blocks = largest_stage(plan_of(request_, choice));
-        for (choice.recompute_layers = 1; choice.recompute_layers <= blocks; ++choice.recompute_layers) {
-            if (fits(choice)) return true;
-        }
-        return false;
-    }
-
-    void tighten() {
-        std::vector<std::int64_t> all;
-        for (const Choice& choice : first_) all.push_back(bytes(choice));
-        const auto middle = all.begin() + std::ssize(all) / 2;
-        std::nth_element(all.begin(), middle, all.end());
-        topologies::DeviceProfile& device = request_.cluster.device;
-        const double reserved = device.memory_capacity_gib.value - device.usable_gib();
-        device.memory_capacity_gib.value = to_gib(Bytes(*middle)) + kDefaultMemoryMarginGib + reserved + 1e-6;
-    }
-
-    PlanRequest request_;
-    RooflineCost cost_;
-    std::vector<Choice> first_;
-    std::map<Choice, std::int64_t> bytes_;
 };
 
 std::vector<Space> spaces() {
@@ -200,7 +127,8 @@ std::vector<Space> spaces() {
 class SmallSpaces : public testing::TestWithParam<Space> {};
 
 TEST_P(SmallSpaces, AreSearchedAsIfEveryPlanWereSimulated) {
-    Brute brute(GetParam());
+    BruteForce brute(GetParam().request());
+    if (GetParam().is_tight) brute.tighten();
     const PlanRequest& request = brute.request();
     const std::vector<PlanResult> every = brute.results();
     ASSERT_GT(every.size(), 5U);

@@ -1,0 +1,372 @@
+#include "sim/planner/sharding_costs.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+#include "sim/program/device_memory.h"
+
+namespace orrery::sim {
+namespace {
+
+using program::CommKind;
+using program::DataParallel;
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+/// There are several sets of shards (HSDP).
+bool shards_partly(const Choice& choice) {
+    return choice.sharding.dp_shard > 0 && choice.sharding.dp_shard < choice.dp * choice.cp;
+}
+
+/// Ranks that share one set of shards of the dense parameters.
+std::int64_t dense_shards(const Choice& choice) {
+    return (shards_partly(choice) ? choice.sharding.dp_shard : choice.dp * choice.cp) * copies_of(choice);
+}
+
+std::int64_t expert_shards(const Choice& choice) {
+    return std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / choice.ep) * copies_of(choice);
+}
+
+bool reduces_units(const Choice& choice) {
+    return reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
+}
+
+const program::DataParallelRow& kind_of(const Choice& choice) {
+    return row_of(choice.sharding.data_parallel);
+}
+
+}  // namespace
+
+std::int64_t RankElements::blocks() const {
+    std::int64_t sum = 0;
+    for (const auto& [size, count] : chunks) sum += size * count;
+    return sum;
+}
+
+ShardingCosts::ShardingCosts(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
+    : request_(request), cluster_(cluster), cost_(cost) {}
+
+ShardedRank ShardingCosts::rank(const Choice& choice, const RankElements& own, const LayerCosts& costs) {
+    ShardedRank rank;
+    rank.state_bytes =
+        state_bytes(choice, own) + static_cast<double>(window_bytes(choice, own) + staging_bytes(choice, own));
+    rank.update_s = update_s(choice, costs, own);
+    // DualPipe's reduction also includes the ranks of the other copy and is not bounded here.
+    if (copies_of(choice) == 1) add_reductions(choice, own, rank);
+    if (kind_of(choice).shards_states) add_gathers(choice, own, rank);
+    return rank;
+}
+
+ShardingCosts::PlacementId ShardingCosts::intern(std::vector<std::int64_t> devices) {
+    if (devices.size() < 2) return kAlone;
+    for (std::int64_t& device : devices) device %= cluster_.spec().device_count();
+    const std::int64_t stride = devices[1] - devices[0];
+    const auto breaks_stride = [&](std::int64_t a, std::int64_t b) { return b - a != stride; };
+    const bool is_regular = std::adjacent_find(devices.begin(), devices.end(), breaks_stride) == devices.end();
+    const auto add = [&] {
+        const GroupPlacement placement = place_group(cluster_, devices);
+        const auto known = std::find(placements_.begin(), placements_.end(), placement);
+        const auto id = static_cast<PlacementId>(known - placements_.begin());
+        if (known == placements_.end()) placements_.push_back(placement);
+        return id;
+    };
+    if (!is_regular) return add();
+    const auto [entry, fresh] = regular_.try_emplace({devices.front(), stride, std::ssize(devices)}, kAlone);
+    if (fresh) entry->second = add();
+    return entry->second;
+}
+
+const ShardingCosts::Groups& ShardingCosts::groups_of(const Choice& choice) {
+    const Choice key{.dp = choice.dp,
+                     .tp = choice.tp,
+                     .pp = choice.pp,
+                     .cp = choice.cp,
+                     .ep = choice.ep,
+                     .sharding = {.data_parallel = DataParallel::zero1,
+                                  .dp_shard = choice.sharding.dp_shard,
+                                  .pp_before_dp = choice.sharding.pp_before_dp}};
+    const auto [entry, fresh] = groups_.try_emplace(key);
+    if (!fresh) return entry->second;
+    const program::Mesh mesh(plan_of(request_, key));
+    const auto place = [&](program::GroupAxis axis) { return intern(mesh.group_of(axis, 0)); };
+    Groups& groups = entry->second;
+    groups.dense = place(program::GroupAxis::dp);
+    groups.expert = place(program::GroupAxis::edp);
+    if (shards_partly(choice)) {
+        groups.shard = place(program::GroupAxis::dp_shard);
+        groups.replicate = place(program::GroupAxis::dp_replicate);
+    }
+    for (std::int64_t stage = 0; stage + 1 < choice.pp; ++stage) {
+        const PlacementId pair = intern(mesh.group_of(program::GroupAxis::down_forward, mesh.rank_at({.pp = stage})));
+        if (std::find(groups.transfers.begin(), groups.transfers.end(), pair) == groups.transfers.end()) {
+            groups.transfers.push_back(pair);
+        }
+    }
+    return groups;
+}
+
+const CommunicationTimes& ShardingCosts::collective(CommKind kind, PlacementId id, std::int64_t elements, DType type,
+                                                    program::GroupAxis axis) {
+    static const CommunicationTimes none;
+    if (id == kAlone || elements == 0) return none;
+    const std::int64_t bytes = elements * size_of(type);
+    const auto [entry, fresh] = collectives_.try_emplace({id, kind, bytes});
+    if (!fresh) return entry->second;
+    entry->second = communication_times(kind, axis, bytes, placements_[at(id)], cluster_.spec(), request_.rates);
+    return entry->second;
+}
+
+std::int64_t ShardingCosts::context_bytes(const Choice& choice) {
+    const topologies::ClusterSpec& cluster = request_.cluster;
+    const Groups& groups = groups_of(choice);
+    // For a group that does not fit on one node, assume one member on each node: that shape takes the least memory.
+    const auto within = [&](std::int64_t ranks, std::int64_t stride) {
+        const bool fits = ranks * stride <= cluster.devices_per_node;
+        return program::communicator_bytes({.ranks = ranks, .nodes = fits ? 1 : ranks}, cluster.device);
+    };
+    std::int64_t bytes = program::fixed_device_memory(cluster.device, request_.implementation).in_use() +
+                         within(choice.tp, 1) + within(choice.cp, choice.tp) + within(choice.ep, choice.tp * choice.cp);
+    const auto add = [&](PlacementId id) {
+        if (id == kAlone) return;
+        const GroupPlacement& group = placements_[at(id)];
+        bytes += program::communicator_bytes({.ranks = group.ranks, .nodes = group.nodes}, cluster.device);
+    };
+    if (scatters(choice.sharding) && groups.shard != kAlone) {
+        add(groups.shard);
+        add(groups.replicate);
+    } else {
+        add(groups.dense);
+    }
+    return bytes;
+}
+
+/// Whether gradients are reduce-scattered rather than all-reduced.
+bool ShardingCosts::scatters(const Sharding& sharding) const {
+    const program::DataParallelRow& kind = row_of(sharding.data_parallel);
+    return kind.shards_states && (request_.implementation.data_parallel.reduces_to_owner || kind.shards_gradients);
+}
+
+double ShardingCosts::update_s(const Choice& choice, const LayerCosts& costs, const RankElements& own) const {
+    if (costs.optimizer_elements == 0) return 0;
+    auto elements = static_cast<double>(own.dense + own.expert);
+    if (kind_of(choice).shards_states) {
+        elements = static_cast<double>(own.dense) / static_cast<double>(dense_shards(choice)) +
+                   static_cast<double>(own.expert) / static_cast<double>(expert_shards(choice));
+    }
+    models::Operator update = costs.optimizer;
+    const double share = elements / static_cast<double>(costs.optimizer_elements);
+    update.elements = static_cast<std::int64_t>(elements);
+    update.flops *= share;
+    update.bytes_read *= share;
+    update.bytes_written *= share;
+    return cost_.operator_seconds(update);
+}
+
+/// The elements from which on a bucket is closed, and which a unit does not exceed.
+std::int64_t ShardingCosts::bucket_cap(const Choice& choice) const {
+    const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    return std::max(choices.bucket_bytes / size_of(request_.training.precision.gradient),
+                    choices.bucket_elements_per_rank * choice.dp * choice.cp * copies_of(choice));
+}
+
+/// The most blocks that are gathered and whose gradients are reduced together.
+std::int64_t ShardingCosts::blocks_of_unit(const Choice& choice, const RankElements& own) const {
+    if (request_.implementation.data_parallel.buckets_by_layer) return 1;
+    return std::max<std::int64_t>(1, bucket_cap(choice) / std::max<std::int64_t>(1, own.smallest_block));
+}
+
+/// The units of a rank whose blocks are alike and have `elements` together.
+std::vector<ShardingCosts::Units> ShardingCosts::units(std::int64_t elements, const Choice& choice,
+                                                       const RankElements& own) const {
+    if (own.chunks.empty()) return {};
+    const std::int64_t of_block = elements / own.blocks(), together = blocks_of_unit(choice, own);
+    std::vector<Units> found;
+    for (const auto& [size, count] : own.chunks) {
+        if (size >= together) found.push_back({count * (size / together), of_block * together});
+        if (size % together != 0) found.push_back({count, of_block * (size % together)});
+    }
+    return found;
+}
+
+/// Times of a collective that runs for each unit; `elements` are those of all blocks. If blocks differ, one collective
+/// of all elements, which takes less time.
+CommunicationTimes ShardingCosts::of_units(CommKind kind, PlacementId group, std::int64_t elements, DType type,
+                                           const Choice& choice, const RankElements& own) {
+    if (!own.blocks_are_alike()) return collective(kind, group, elements, type);
+    CommunicationTimes sum;
+    for (const Units& unit : units(elements, choice, own)) {
+        sum.add(collective(kind, group, unit.elements, type), static_cast<double>(unit.count));
+    }
+    return sum;
+}
+
+/// The type in which backward passes write gradients.
+DType ShardingCosts::gradient_type(const Choice& choice) const {
+    const program::Precision& precision = request_.training.precision;
+    return reduces_units(choice) && kind_of(choice).shards_parameters ? precision.parameter : precision.gradient;
+}
+
+/// Whether gradients are cast or copied into a staging buffer before their reduction.
+bool ShardingCosts::is_staged(const Choice& choice) const {
+    return request_.training.precision.reduction != gradient_type(choice) ||
+           request_.implementation.data_parallel.fusion_buffer || kind_of(choice).shards_parameters;
+}
+
+/// Time of the casts of a unit's gradients into the staging buffer, for all units; `elements` are those of all blocks.
+double ShardingCosts::staging_s(const Choice& choice, std::int64_t elements, const RankElements& own) const {
+    if (!own.blocks_are_alike() || elements == 0) return 0;
+    double sum = 0;
+    for (const Units& unit : units(elements, choice, own)) {
+        models::Operator cast{.kind = models::OpKind::cast, .elements = unit.elements};
+        cast.flops = static_cast<double>(unit.elements);
+        cast.bytes_read = static_cast<double>(unit.elements * size_of(gradient_type(choice)));
+        cast.bytes_written = static_cast<double>(unit.elements * size_of(request_.training.precision.reduction));
+        sum += static_cast<double>(unit.count) * cost_.operator_seconds(cast);
+    }
+    return sum;
+}
+
+/// Bytes of parameters, gradients and optimizer states.
+double ShardingCosts::state_bytes(const Choice& choice, const RankElements& own) const {
+    const program::Training& training = request_.training;
+    const program::Precision& precision = training.precision;
+    if (training.memory.offload_parameters) return 0;
+    const program::DataParallelRow& kind = kind_of(choice);
+    const bool fp32_shards = kind.shards_parameters && request_.implementation.stores_fp32_shards;
+    const bool has_master = precision.master_weights && !fp32_shards;
+    const std::int64_t parameter = fp32_shards ? 4 : size_of(precision.parameter);
+    const std::int64_t update =
+        training.memory.offload_optimizer ? 0 : 4 * training.optimizer.states() + (has_master ? 4 : 0);
+    // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
+    const std::int64_t gradient = kind.shards_gradients
+                                      ? std::min(size_of(precision.gradient), size_of(precision.parameter))
+                                      : size_of(precision.gradient);
+    const auto held = [&](std::int64_t elements, std::int64_t shards) {
+        const auto all = static_cast<double>(elements), part = all / static_cast<double>(shards);
+        return static_cast<double>(parameter) * (kind.shards_parameters ? part : all) +
+               static_cast<double>(gradient) * (reduces_units(choice) ? part : all) +
+               static_cast<double>(update) * (kind.shards_states ? part : all);
+    };
+    return held(own.dense, dense_shards(choice)) + held(own.expert, expert_shards(choice));
+}
+
+/// The fewest bytes of the windows of gathered units, and of gradients that are reduced by unit.
+std::int64_t ShardingCosts::window_bytes(const Choice& choice, const RankElements& own) const {
+    const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    const program::Precision& precision = request_.training.precision;
+    const bool alone = choice.dp * choice.cp * copies_of(choice) < 2;
+    if (alone || request_.implementation.memory.windows_hold_tensors || own.chunks.empty()) return 0;
+    const bool has_root = choices.keeps_root_gathered || request_.model.tied_embeddings;
+    const std::int64_t roots = has_root ? own.dense - own.dense_of_blocks : 0;
+    const std::int64_t together = blocks_of_unit(choice, own);
+    const std::int64_t most_units = (own.chunks.rbegin()->first + together - 1) / together;  // of a chunk
+    const std::int64_t turns = 1 + std::max(choices.forward_prefetch, choices.backward_prefetch);
+    std::int64_t bytes = 0;
+    if (kind_of(choice).shards_parameters) {
+        std::int64_t gathered = std::min(most_units, turns) * own.largest_block;
+        if (!choice.sharding.reshards) gathered = std::max(gathered, own.dense_of_blocks + own.expert);
+        bytes += (roots + gathered) * size_of(precision.fp8_parameters ? DType::fp8 : precision.parameter);
+    }
+    if (reduces_units(choice)) {
+        const std::int64_t slots = is_staged(choice) ? 1 : std::min<std::int64_t>(2, most_units);
+        bytes += (roots + slots * own.largest_block) * size_of(gradient_type(choice));
+    }
+    return bytes;
+}
+
+/// The fewest bytes of the staging buffers of reductions.
+std::int64_t ShardingCosts::staging_bytes(const Choice& choice, const RankElements& own) const {
+    const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    const models::MemoryChoices& memory = request_.implementation.memory;
+    if (choice.dp * choice.cp * copies_of(choice) < 2 || !is_staged(choice)) return 0;
+    // Without overlap, staging buffers exist only when no activation is alive.
+    if (!choices.overlaps_backward && !memory.lays_out_ahead) return 0;
+    const std::int64_t element = size_of(request_.training.precision.reduction);
+    if (!reduces_units(choice) && !kind_of(choice).shards_parameters) {
+        return choices.buckets_by_layer ? 0 : std::min(bucket_cap(choice), own.largest_chunk) * element;
+    }
+    if (memory.windows_hold_tensors || own.chunks.empty()) return 0;
+    const bool has_root = choices.keeps_root_gathered || request_.model.tied_embeddings;
+    return std::max(own.largest_block, has_root ? own.largest_ends : 0) * element;
+}
+
+void ShardingCosts::add_reductions(const Choice& choice, const RankElements& own, ShardedRank& rank) {
+    const DType type = request_.training.precision.reduction;
+    const Groups& groups = groups_of(choice);
+    const bool scatters = this->scatters(choice.sharding), partly = scatters && shards_partly(choice);
+    const CommKind each = scatters ? CommKind::reduce_scatter : CommKind::all_reduce;
+    const bool by_layer = reduces_units(choice) || request_.implementation.data_parallel.buckets_by_layer;
+    const auto reduce = [&](CommKind kind, PlacementId group, std::int64_t elements, std::int64_t of_blocks) {
+        return by_layer ? of_units(kind, group, of_blocks, type, choice, own) : collective(kind, group, elements, type);
+    };
+    rank.reduction.add(reduce(each, partly ? groups.shard : groups.dense, own.dense, own.dense_of_blocks));
+    rank.reduction.add(reduce(each, groups.expert, own.expert, own.expert));
+    if (reduces_units(choice) && is_staged(choice)) {
+        if (groups.dense != kAlone) rank.staging_s += staging_s(choice, own.dense_of_blocks, own);
+        if (groups.expert != kAlone) rank.staging_s += staging_s(choice, own.expert, own);
+    }
+    if (!partly) return;
+    const std::int64_t shards = choice.sharding.dp_shard;
+    rank.replication = reduce(CommKind::all_reduce, groups.replicate, own.dense / shards, own.dense_of_blocks / shards);
+}
+
+void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, ShardedRank& rank) {
+    const program::Precision& precision = request_.training.precision;
+    const Groups& groups = groups_of(choice);
+    const PlacementId dense = shards_partly(choice) && scatters(choice.sharding) ? groups.shard : groups.dense;
+    const DType type = precision.parameter;
+    if (!kind_of(choice).shards_parameters) {
+        rank.regather_s = collective(CommKind::all_gather, dense, own.dense, type).seconds +
+                          collective(CommKind::all_gather, groups.expert, own.expert, type).seconds;
+        return;
+    }
+    if (precision.fp8_parameters) return;
+    rank.gather.add(of_units(CommKind::all_gather, dense, own.dense_of_blocks, type, choice, own));
+    rank.gather.add(of_units(CommKind::all_gather, groups.expert, own.expert, type, choice, own));
+    // A chunk of one unit gathers it into the place that the unit of the pass before has just left.
+    const auto single = own.chunks.find(1);
+    if (!choice.sharding.reshards || !own.blocks_are_alike() || single == own.chunks.end()) return;
+    const CommunicationTimes& one = collective(CommKind::all_gather, dense, own.dense_of_blocks / own.blocks(), type);
+    rank.first_gathers_s = gathers(choice) * static_cast<double>(single->second) * one.seconds;
+}
+
+std::pair<double, double> ShardingCosts::transfer_s(const Choice& choice) {
+    if (choice.pp == 1) return {0, 0};
+    std::pair<double, double> ends{std::numeric_limits<double>::infinity(), 0};
+    const DType type = request_.training.precision.activation;
+    for (const PlacementId pair : groups_of(choice).transfers) {
+        const double seconds = collective(CommKind::send, pair, hidden_bytes(choice) / size_of(type), type,
+                                          program::GroupAxis::down_forward)
+                                   .seconds;
+        ends = {std::min(ends.first, seconds), std::max(ends.second, seconds)};
+    }
+    return ends;
+}
+
+double ShardingCosts::most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
+                                    const ShardedRank& b) const {
+    const auto longer = [](double mine, double its) { return std::max(0.0, mine - its); };
+    const auto m = static_cast<double>(micro_batches_of(request_, of_a));
+    return longer(a.update_s, b.update_s) +
+           m * longer(a.staging_s + a.first_gathers_s, b.staging_s + b.first_gathers_s) +
+           longer(reductions(of_a) * a.reduction.seconds, reductions(of_b) * b.reduction.seconds) +
+           longer(a.replication.seconds, b.replication.seconds) +
+           m * longer(gathers(of_a) * a.gather.seconds, gathers(of_b) * b.gather.seconds) +
+           longer(a.regather_s, b.regather_s);
+}
+
+double ShardingCosts::reductions(const Choice& choice) const {
+    return reduces_units(choice) ? static_cast<double>(micro_batches_of(request_, choice)) : 1;
+}
+
+std::int64_t ShardingCosts::hidden_bytes(const Choice& choice) const {
+    const program::Training& training = request_.training;
+    const std::int64_t tokens = training.sequence_length / choice.cp * choice.micro_batch;
+    return tokens / (choice.sequence_parallel ? choice.tp : 1) * request_.model.hidden *
+           size_of(training.precision.activation);
+}
+
+}  // namespace orrery::sim

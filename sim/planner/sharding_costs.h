@@ -1,0 +1,115 @@
+// Private to the planner: what a rank's times and bytes owe to how the ranks of its stage share parameters, gradients
+// and optimizer states. None of it depends on the micro-batch size.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sim/network/collectives.h"
+#include "sim/planner/isolated_times.h"
+#include "sim/planner/layer_costs.h"
+#include "sim/program/mesh.h"
+
+namespace orrery::sim {
+
+/// Parameters of a rank, in elements.
+struct RankElements {
+    std::int64_t dense = 0, expert = 0;
+    std::int64_t dense_of_blocks =
+        0;  // dense, without the embedding and the head; zero3 gathers these before each pass
+    std::int64_t largest_block = 0, smallest_block = 0;  // dense and expert
+    std::map<std::int64_t, std::int64_t> chunks;         // number of chunks by their number of blocks, without 0
+    std::int64_t largest_chunk = 0;                      // dense, ends included
+    std::int64_t largest_ends = 0;                       // of a chunk: of the embedding, the head or both
+
+    [[nodiscard]] std::int64_t blocks() const;
+    [[nodiscard]] bool blocks_are_alike() const { return largest_block == smallest_block; }
+};
+
+/// Lower bounds.
+struct ShardedRank {
+    double state_bytes = 0;  // parameters, gradients, optimizer states, windows of units and staging buffers
+    double update_s = 0;
+    double staging_s = 0;            // casts of one micro-batch's gradients
+    double first_gathers_s = 0;      // gathers of one micro-batch that nothing can overlap
+    CommunicationTimes reduction;    // of all gradients once, within one set of shards
+    CommunicationTimes replication;  // among the sets of shards
+    CommunicationTimes gather;       // of all parameters once, before a pass
+    double regather_s = 0;           // of updated parameters (zero1 and zero2)
+};
+
+class ShardingCosts {
+  public:
+    /// Keeps references.
+    ShardingCosts(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
+
+    /// `costs`: of any micro-batch size.
+    [[nodiscard]] ShardedRank rank(const Choice& choice, const RankElements& own, const LayerCosts& costs);
+    /// Context, workspaces, and the communicators that every plan with this choice has.
+    [[nodiscard]] std::int64_t context_bytes(const Choice& choice);
+    /// The shortest and the longest transfer of a micro-batch's hidden states between neighbouring stages.
+    [[nodiscard]] std::pair<double, double> transfer_s(const Choice& choice);
+    /// By how much the step with rank `a` may at most be longer than that with rank `b`: the sum over all parts of the
+    /// step of what they take longer. `of_a` and `of_b` are the choices, of one kind of data parallelism.
+    [[nodiscard]] double most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
+                                       const ShardedRank& b) const;
+
+    /// How often a step reduces the gradients.
+    [[nodiscard]] double reductions(const Choice& choice) const;
+    /// How often a micro-batch gathers the parameters.
+    [[nodiscard]] static double gathers(const Choice& choice) { return choice.sharding.reshards ? 2 : 1; }
+    /// Bytes of one micro-batch's hidden states between two stages.
+    [[nodiscard]] std::int64_t hidden_bytes(const Choice& choice) const;
+
+  private:
+    /// A group's placement, interned.
+    using PlacementId = std::int32_t;
+    static constexpr PlacementId kAlone = -1;
+    struct Groups {
+        PlacementId dense = kAlone, shard = kAlone, replicate = kAlone, expert = kAlone;
+        std::vector<PlacementId> transfers;  // the different placements of neighbouring stages
+    };
+    struct CollectiveKey {
+        PlacementId group = kAlone;
+        program::CommKind kind{};
+        std::int64_t bytes = 0;
+        auto operator<=>(const CollectiveKey&) const = default;
+    };
+    /// Units of equal size.
+    struct Units {
+        std::int64_t count = 0, elements = 0;
+    };
+
+    const Groups& groups_of(const Choice& choice);
+    [[nodiscard]] PlacementId intern(std::vector<std::int64_t> devices);
+    const CommunicationTimes& collective(program::CommKind kind, PlacementId group, std::int64_t elements, DType type,
+                                         program::GroupAxis axis = program::GroupAxis::dp);
+    [[nodiscard]] CommunicationTimes of_units(program::CommKind kind, PlacementId group, std::int64_t elements,
+                                              DType type, const Choice& choice, const RankElements& own);
+    [[nodiscard]] std::vector<Units> units(std::int64_t elements, const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] std::int64_t bucket_cap(const Choice& choice) const;
+    [[nodiscard]] std::int64_t blocks_of_unit(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] bool scatters(const Sharding& sharding) const;
+    [[nodiscard]] double state_bytes(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] std::int64_t window_bytes(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] std::int64_t staging_bytes(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] DType gradient_type(const Choice& choice) const;
+    [[nodiscard]] bool is_staged(const Choice& choice) const;
+    [[nodiscard]] double update_s(const Choice& choice, const LayerCosts& costs, const RankElements& own) const;
+    [[nodiscard]] double staging_s(const Choice& choice, std::int64_t elements, const RankElements& own) const;
+    void add_reductions(const Choice& choice, const RankElements& own, ShardedRank& rank);
+    void add_gathers(const Choice& choice, const RankElements& own, ShardedRank& rank);
+
+    const PlanRequest& request_;
+    const topologies::Cluster& cluster_;
+    const RooflineCost& cost_;
+    std::map<Choice, Groups> groups_;
+    std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, PlacementId> regular_;  // first, stride, count
+    std::vector<GroupPlacement> placements_;
+    std::map<CollectiveKey, CommunicationTimes> collectives_;
+};
+
+}  // namespace orrery::sim

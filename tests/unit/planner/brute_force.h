@@ -1,0 +1,85 @@
+// Simulates every plan of a request, as the search should not have to.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/units.h"
+#include "sim/planner/part_sets.h"
+#include "sim/planner/timing.h"
+#include "tests/unit/planner/planner_cases.h"
+
+namespace orrery::sim {
+
+class BruteForce {
+  public:
+    explicit BruteForce(PlanRequest request)
+        : request_(std::move(request)), cost_(request_.cluster, request_.rates), list_(list_candidates(request_)) {}
+
+    [[nodiscard]] const PlanRequest& request() const { return request_; }
+
+    /// Gives devices so much memory that half of the plans fit without recomputation.
+    void tighten() {
+        std::vector<std::int64_t> all;
+        for (const Choice& choice : choices_of(list_)) {
+            if (choice.recompute == list_.recompute.front()) all.push_back(bytes(choice));
+        }
+        const auto middle = all.begin() + std::ssize(all) / 2;
+        std::nth_element(all.begin(), middle, all.end());
+        topologies::DeviceProfile& device = request_.cluster.device;
+        const double reserved = device.memory_capacity_gib.value - device.usable_gib();
+        device.memory_capacity_gib.value = to_gib(Bytes(*middle)) + kDefaultMemoryMarginGib + reserved + 1e-6;
+    }
+
+    /// All plans that fit, each with the least recomputation of its kind, fastest first.
+    std::vector<program::PlanResult> results() {
+        const topologies::Cluster cluster(request_.cluster);
+        const std::vector<PartSet> sets = part_sets(request_, cluster, cost_);
+        const bool has_none = std::count(list_.recompute.begin(), list_.recompute.end(), program::Recompute::none) > 0;
+        std::vector<program::PlanResult> results;
+        for (Choice choice : choices_of(list_)) {
+            Choice without = choice;
+            without.recompute = program::Recompute::none;
+            if (choice.recompute != program::Recompute::none && has_none && fits(without)) continue;
+            if (!recompute_enough(sets, choice)) continue;
+            results.push_back(timed(plan_of(request_, choice), cluster, cost_));
+        }
+        const auto faster = [](const auto& a, const auto& b) { return a.step_time_s < b.step_time_s; };
+        std::stable_sort(results.begin(), results.end(), faster);
+        return results;
+    }
+
+  private:
+    std::int64_t bytes(const Choice& choice) {
+        const auto [entry, fresh] = bytes_.try_emplace(choice, 0);
+        if (fresh) entry->second = peak_of(plan_of(request_, choice));
+        return entry->second;
+    }
+    bool fits(const Choice& choice) { return bytes(choice) <= memory_per_rank_bytes(plan_of(request_, choice)); }
+
+    /// Sets the least recomputation of the choice's kind with which it fits; false if it does not.
+    bool recompute_enough(const std::vector<PartSet>& sets, Choice& choice) {
+        if (choice.recompute == program::Recompute::none) return fits(choice);
+        if (choice.recompute == program::Recompute::selective) {
+            return std::any_of(sets.begin(), sets.end(), [&](PartSet set) {
+                choice.recompute_parts = set;
+                return fits(choice);
+            });
+        }
+        const std::int64_t blocks = largest_stage(plan_of(request_, choice));
+        for (choice.recompute_layers = 1; choice.recompute_layers <= blocks; ++choice.recompute_layers) {
+            if (fits(choice)) return true;
+        }
+        return false;
+    }
+
+    PlanRequest request_;
+    RooflineCost cost_;
+    CandidateList list_;
+    std::map<Choice, std::int64_t> bytes_;
+};
+
+}  // namespace orrery::sim
