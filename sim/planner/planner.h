@@ -87,11 +87,12 @@ inline constexpr double kStepTolerance = 2e-3;
 /// candidates of a block get analytic bounds of their own on memory and step time, then the critical path of their
 /// schedule, and then a lowering with few micro-batches, which gives the exact memory and a tighter bound. Those that
 /// fit are simulated, until there are `keep` and no remaining bound beats the worst to be proven. If only one plan is
-/// to be proven, a candidate is passed over if one with the same pipeline that fits is slower by a thousandth at most.
-/// So the proven results are the same as if every candidate were simulated, to kStepTolerance. Recomputation is tried
-/// only where the candidate does not fit without it (provided the request allows Recompute::none), and then only of the
-/// fewest parts, or of the fewest blocks, that make it fit. Throws InputError if no candidate divides evenly or if the
-/// request breaks a rule of check_plan, and InfeasibleError if none fits; both name the cause.
+/// to be proven, a candidate is passed over if one with the same pipeline that fits is slower by a thousandth at most,
+/// assuming that a step grows by no more than its parts do. So the proven results are the same as if every candidate
+/// were simulated, to kStepTolerance. Recomputation is tried only where the candidate does not fit without it (provided
+/// the request allows Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make it fit.
+/// Throws InputError if no candidate divides evenly or if the request breaks a rule of check_plan, and InfeasibleError
+/// if none fits; both name the cause.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove);
 
