@@ -121,7 +121,10 @@ const AnalyticBounder::Prefix& AnalyticBounder::prefix_of(const Choice& choice) 
     const auto [entry, fresh] = costs_.try_emplace(key);
     if (fresh) {
         Prefix& prefix = entry->second;
-        prefix.costs = layer_costs(request_, cluster_, cost_, entry->first);
+        prefix.costs =
+            row_of(key.schedule).splits_backward()
+                ? layer_costs_of_halves(request_, cluster_, cost_, key, prefix_of(with_whole_backward(key)).costs)
+                : layer_costs(request_, cluster_, cost_, key);
         LayerCost sum;
         prefix.sums.push_back(sum);
         for (const LayerCost& layer : prefix.costs.layers) {
@@ -158,24 +161,31 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
     return entry->second;
 }
 
-/// The first and the last two ranks, and the first and the last of those with the most blocks: the others have the
-/// same costs and less in flight or a shorter ramp.
-std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const std::vector<std::vector<std::size_t>>& stages,
-                                                         const std::vector<std::int64_t>& blocks) {
-    std::vector<std::int64_t> load;  // blocks of each rank
-    for (const std::vector<std::size_t>& chunks : stages) {
-        load.push_back(0);
-        for (const std::size_t stage : chunks) load.back() += blocks[stage];
-    }
-    const auto most = std::max_element(load.begin(), load.end());
-    const auto last_most = std::find(load.rbegin(), load.rend(), *most);
-    const std::size_t count = load.size();
-    std::vector<std::size_t> ranks{0,
-                                   std::min<std::size_t>(1, count - 1),
-                                   count - std::min<std::size_t>(2, count),
-                                   count - 1,
-                                   static_cast<std::size_t>(most - load.begin()),
-                                   count - 1 - static_cast<std::size_t>(last_most - load.rbegin())};
+/// The first and the last two ranks, and the first and the last of those with the most blocks and of those with the
+/// most parameters: the others have the same costs and less in flight or a shorter ramp.
+std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
+    const std::size_t count = pipeline.stages.size();
+    std::vector<std::size_t> ranks{0, std::min<std::size_t>(1, count - 1), count - std::min<std::size_t>(2, count),
+                                   count - 1};
+    const auto add_fullest = [&](const auto& load_of) {
+        std::vector<std::int64_t> load;  // of each rank
+        for (const std::vector<std::size_t>& stages : pipeline.stages) {
+            load.push_back(0);
+            for (const std::size_t stage : stages) load.back() += load_of(stage);
+        }
+        const auto most = std::max_element(load.begin(), load.end());
+        const auto last_most = std::find(load.rbegin(), load.rend(), *most);
+        ranks.push_back(static_cast<std::size_t>(most - load.begin()));
+        ranks.push_back(count - 1 - static_cast<std::size_t>(last_most - load.rbegin()));
+    };
+    const auto ends = [&](std::size_t stage) {
+        return std::pair(pipeline.first_block[stage], pipeline.first_block[stage + 1]);
+    };
+    add_fullest([&](std::size_t stage) { return ends(stage).second - ends(stage).first; });
+    add_fullest([&](std::size_t stage) {
+        const LayerCost &before = sums[at(ends(stage).first + 1)], &after = sums[at(ends(stage).second + 1)];
+        return after.dense_parameters + after.expert_parameters - before.dense_parameters - before.expert_parameters;
+    });
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return ranks;
@@ -225,8 +235,8 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
             stages.push_back(at(program::chunk_place(shape, rank, c).virtual_stage));
         }
     }
-    pipeline.ranks = ranks_to_bound(pipeline.stages, blocks);
     const Prefix& prefix = prefix_of(with_whole_backward(without_recomputation(choice)));
+    pipeline.ranks = ranks_to_bound(pipeline, prefix.sums);
     for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, prefix));
     return pipeline;
 }
@@ -283,6 +293,8 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
         for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
             add_range(recomputes ? again.sums : whole, from, to);
         });
+        if (counts_memory && !request_.implementation.memory.lays_out_ahead)
+            chunk.beyond_bytes = beyond_bytes(choice, pipeline, stage, again.costs, prefix_of(kept).costs);
     }
     // An arena laid out ahead has room for all frames and all transients. An allocator needs room only for what is
     // alive at the peak.
@@ -290,6 +302,23 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
     transient_bytes_ = lays_out_ahead ? again.costs.block_transient_bytes : 0;
     // With a split backward the gradient sent to the previous stage lies in a boundary buffer, not in the frame.
     passed_on_bytes_ = lays_out_ahead && row_of(choice.schedule).splits_backward() ? sharding_.hidden_bytes(choice) : 0;
+}
+
+/// The forward of a chunk ends and its backward begins with its last layer, when all its activations are alive.
+std::int64_t AnalyticBounder::beyond_bytes(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
+                                           const LayerCosts& again, const LayerCosts& whole) {
+    std::int64_t beyond = 0, after = 0;  // what later layers have freed in the backward or saved in the forward
+    const auto add = [&](const LayerCost& layer) {
+        const program::BodyChange &forward = layer.forward_change, &backward = layer.backward_change;
+        beyond = std::max({beyond, after + backward.peak_bytes, forward.peak_bytes - forward.net_bytes});
+        after += backward.net_bytes;
+    };
+    const std::int64_t begin = pipeline.first_block[stage], end = pipeline.first_block[stage + 1];
+    if (stage + 1 == pipeline.stage_count()) add(whole.layers.back());
+    if (begin == end) return beyond;
+    const bool all_recomputed = choice.recompute_layers < 0 || end - begin <= choice.recompute_layers;
+    add((choice.recompute == Recompute::full && all_recomputed ? again : whole).layers[at(end)]);
+    return beyond;
 }
 
 void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) {
@@ -348,6 +377,11 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             for (std::size_t s = back + 1; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].input_gradient_s;
         }
         sums.beside_s = splits || choice.chunks > 1 ? sums.work_s * overlap : chunk_of(rank, 0).backward_s;
+        // Some chunk's backward follows the moment at which the most is in flight.
+        sums.beyond_bytes = chunk_of(rank, 0).beyond_bytes;
+        for (std::size_t c = 1; c < at(choice.chunks); ++c) {
+            sums.beyond_bytes = std::min(sums.beyond_bytes, chunk_of(rank, c).beyond_bytes);
+        }
         for (const InFlight& state : facts.alive) {
             std::int64_t bytes = 0;
             for (std::size_t c = 0; c < at(choice.chunks); ++c) {
@@ -395,7 +429,7 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         result.least_state_bytes = std::max(result.least_state_bytes, in_use(0));
         result.least_lasting_bytes = std::max(result.least_lasting_bytes, in_use(sums.activation_bytes));
         result.least_memory_bytes =
-            std::max(result.least_memory_bytes, in_use(sums.activation_bytes + transient_bytes_));
+            std::max(result.least_memory_bytes, in_use(sums.activation_bytes + sums.beyond_bytes + transient_bytes_));
     }
     result.least_step_s = kRounding * least;
     return result;
@@ -453,7 +487,35 @@ double AnalyticBounder::least_computation_s(const Choice& choice) {
     const Choice kept = without_recomputation(choice);
     const Pipeline& pipeline = pipeline_of(choice);
     sum_chunks(kept, pipeline, false);
-    sum_ranks(kept, pipeline);
+    return summed_computation_s(kept, pipeline);
+}
+
+std::int64_t AnalyticBounder::efficient_micro_batch(const Choice& choice,
+                                                    const std::vector<std::int64_t>& micro_batches) const {
+    const std::int64_t positions = request_.training.sequence_length / choice.cp;
+    std::int64_t efficient = micro_batches.front();
+    for (const std::int64_t size : micro_batches) {
+        if (size * positions <= kEfficientPositions * choice.tp) efficient = size;
+    }
+    return efficient;
+}
+
+double AnalyticBounder::least_computation_s(const Choice& choice, const std::vector<std::int64_t>& micro_batches) {
+    Choice smallest = without_recomputation(choice), efficient = smallest;
+    smallest.micro_batch = micro_batches.front();
+    efficient.micro_batch = efficient_micro_batch(choice, micro_batches);
+    const Pipeline& pipeline = pipeline_of(choice);
+    sum_chunks(efficient, pipeline, false);
+    const double share =
+        kLeastShareOfEfficient * static_cast<double>(smallest.micro_batch) / static_cast<double>(efficient.micro_batch);
+    for (ChunkSum& chunk : chunk_sums_) {
+        for (double* seconds : {&chunk.forward_s, &chunk.backward_s, &chunk.input_gradient_s}) *seconds *= share;
+    }
+    return summed_computation_s(smallest, pipeline);
+}
+
+double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipeline& pipeline) {
+    sum_ranks(choice, pipeline);
     double least = 0;
     for (const RankSums& sums : rank_sums_) {
         const double ahead = row_of(choice.schedule).has_rounds ? std::max(sums.ramp_s, sums.round_s) : sums.ramp_s;
@@ -462,26 +524,135 @@ double AnalyticBounder::least_computation_s(const Choice& choice) {
     return kRounding * least;
 }
 
+bool AnalyticBounder::has_path(const Choice& choice) const {
+    const std::int64_t passes = micro_batches_of(request_, choice) * choice.pp * choice.chunks;
+    return !row_of(choice.schedule).depends_on_times() && copies_of(choice) == 1 && passes <= kMostWalkedPasses &&
+           choice.sharding.data_parallel != DataParallel::dp;
+}
+
+const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Choice& choice) {
+    const std::int64_t micro_batches = micro_batches_of(request_, choice);
+    const auto [entry, fresh] = whole_orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, micro_batches});
+    if (fresh) entry->second = program::compute_orders(shape_of(choice, micro_batches));
+    return entry->second;
+}
+
+PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipeline) {
+    PassCosts costs{.stages = pipeline.stages};
+    for (const std::vector<std::size_t>& stages : pipeline.stages) {
+        std::vector<PassCosts::OfChunk>& chunks = costs.seconds.emplace_back();
+        for (const std::size_t stage : stages) {
+            const ChunkSum& chunk = chunk_sums_[stage];
+            chunks.push_back({chunk.forward_s, chunk.backward_s, chunk.input_pass_s, chunk.weight_pass_s});
+        }
+    }
+    costs.forward_transfer_s.assign(pipeline.stages.size(), sharding_.transfer_s(choice).first);
+    costs.backward_transfer_s = costs.forward_transfer_s;
+    return costs;
+}
+
+RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
+                                        std::size_t rank) {
+    // The rank among those with bounds that has as many blocks, or nearly.
+    const auto blocks_on = [&](std::size_t r) {
+        std::int64_t sum = 0;
+        for (const std::size_t stage : pipeline.stages[r])
+            sum += pipeline.first_block[stage + 1] - pipeline.first_block[stage];
+        return sum;
+    };
+    std::size_t like = 0;
+    for (std::size_t i = 0; i < pipeline.ranks.size(); ++i) {
+        const auto distance = [&](std::size_t k) { return std::abs(blocks_on(pipeline.ranks[k]) - blocks_on(rank)); };
+        if (pipeline.ranks[i] == rank) {
+            like = i;
+            break;
+        }
+        if (distance(i) < distance(like)) like = i;
+    }
+    const ShardedRank& costs = sharded.ranks[like];
+    const RankElements& elements = pipeline.elements[like];
+    const RankSums& sums = rank_sums_[like];
+    const double alone = sums.draws.seconds() + sums.waiting_s;
+    const auto slowdown = [&](double held) {
+        return alone > 0 ? std::max(1.0, (sums.draws.beside_s(held) + sums.waiting_s) / alone) : 1;
+    };
+    RankTraffic traffic;
+    traffic.reduces_each = reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
+    traffic.gathers_forward = row_of(choice.sharding.data_parallel).shards_parameters;
+    traffic.gathers_backward = traffic.gathers_forward && choice.sharding.reshards;
+    traffic.reduction_slowdown = slowdown(costs.reduction.held);
+    traffic.gather_slowdown = slowdown(costs.gather.held);
+    traffic.update_s = costs.update_s;
+    const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
+    const auto all = static_cast<double>(elements.dense + elements.expert);
+    const auto of_blocks = static_cast<double>(elements.dense_of_blocks + elements.expert);
+    for (const std::size_t stage : pipeline.stages[rank]) {
+        RankTraffic::OfChunk& chunk = traffic.chunks.emplace_back();
+        const LayerCost &before = base[at(pipeline.first_block[stage] + 1)],
+                        &after = base[at(pipeline.first_block[stage + 1] + 1)];
+        const auto own_blocks = static_cast<double>(after.dense_parameters + after.expert_parameters -
+                                                    before.dense_parameters - before.expert_parameters);
+        auto own = own_blocks;
+        if (stage == 0) own += static_cast<double>(base[1].dense_parameters);
+        if (stage + 1 == pipeline.stage_count())
+            own += static_cast<double>(base.back().dense_parameters - base[base.size() - 2].dense_parameters);
+        const double share = all > 0 ? own / all : 0, block_share = of_blocks > 0 ? own_blocks / of_blocks : 0;
+        chunk.reduction_s = share * costs.reduction.seconds;
+        chunk.reduction_nic_s = share * costs.reduction.nic_s;
+        chunk.replication_s = share * costs.replication.seconds;
+        chunk.replication_nic_s = share * costs.replication.nic_s;
+        chunk.gather_s = block_share * costs.gather.seconds;
+        chunk.gather_nic_s = block_share * costs.gather.nic_s;
+        chunk.staging_s = block_share * costs.staging_s;
+        chunk.units =
+            sharding_.units_of(choice, elements, pipeline.first_block[stage + 1] - pipeline.first_block[stage]);
+    }
+    return traffic;
+}
+
+double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index) {
+    if (!has_path(choice)) return 0;
+    const Pipeline& pipeline = pipeline_of(choice);
+    ORRERY_CHECK(pipeline.sharded.size() == shardings.size(), "a pipeline with two lists of shardings");
+    sum_chunks(choice, pipeline);
+    sum_ranks(choice, pipeline);
+    sum_draws(choice, pipeline);
+    PassCosts costs = pass_costs(choice, pipeline);
+    const std::vector<CommunicationTimes> transfers = sharding_.transfers(choice);
+    CommunicationTimes transfer;
+    for (const CommunicationTimes& one : transfers) {
+        if (transfer.seconds == 0 || one.seconds < transfer.seconds) transfer = one;
+    }
+    costs.transfer_nic_s = transfer.nic_s;
+    if (row_of(choice.schedule).is_looped()) {
+        for (std::size_t r = 0; r < transfers.size(); ++r) {
+            costs.forward_transfer_s[r] = costs.backward_transfer_s[r + 1] = transfers[r].seconds;
+        }
+    }
+    for (std::size_t r = 0; r < pipeline.stages.size(); ++r) {
+        costs.traffic.push_back(traffic_of(choice, pipeline, pipeline.sharded[index], r));
+        RankTraffic& traffic = costs.traffic.back();
+        const RankSums& sums = rank_sums_.front();
+        const double alone = sums.draws.seconds() + sums.waiting_s;
+        if (transfer.held > 0 && alone > 0)
+            traffic.transfer_slowdown = std::max(1.0, (sums.draws.beside_s(transfer.held) + sums.waiting_s) / alone);
+    }
+    const std::vector<PassEnds> ends = walk_passes(orders_of(choice), costs);
+    double least = 0;
+    for (const PassEnds& rank : ends) least = std::max(least, rank.step_end_s - rank.first_start_s);
+    return (1 - kTrafficError) * least;
+}
+
 double AnalyticBounder::path_s(const Choice& choice) {
-    const ScheduleShape shape = shape_of(choice, micro_batches_of(request_, choice));
-    const bool is_short = shape.micro_batches * shape.ranks * shape.chunks <= kMostWalkedPasses;
-    if (row_of(choice.schedule).depends_on_times() || copies_of(choice) > 1 || !is_short) return 0;
-    if (choice.sharding.data_parallel == DataParallel::dp) return 0;
+    if (!has_path(choice)) return 0;
     Choice key = choice;
     key.sharding = {.pp_before_dp = choice.sharding.pp_before_dp};
     const auto [entry, fresh] = paths_.try_emplace(key, 0.0);
     if (!fresh) return entry->second;
     const Pipeline& pipeline = pipeline_of(choice);
     sum_chunks(choice, pipeline);
-    PassCosts costs{.stages = pipeline.stages};
-    costs.seconds = [&](std::size_t rank, const ComputeTask& task) {
-        const ChunkSum& chunk = chunk_sums_[pipeline.stages[rank][task.chunk.position()]];
-        const std::array<double, 4> by_kind{chunk.forward_s, chunk.backward_s, chunk.input_pass_s, chunk.weight_pass_s};
-        return by_kind[static_cast<std::size_t>(task.kind)];
-    };
-    costs.transfer_s = [seconds = sharding_.transfer_s(choice).first](std::size_t, bool) { return seconds; };
     // The next step begins on the first rank; later ranks may still be busy then.
-    return entry->second = kRounding * walk_passes(program::compute_orders(shape), costs).front().end_s;
+    return entry->second = kRounding * walk_passes(orders_of(choice), pass_costs(choice, pipeline)).front().end_s;
 }
 
 std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/planner/layer_costs.h"
+#include "sim/planner/pass_walk.h"
 #include "sim/planner/sharding_costs.h"
 
 namespace orrery::sim {
@@ -38,6 +39,16 @@ struct AnalyticBounds {
     double least_step_s = 0;
 };
 
+/// A sequence takes the least time in a micro-batch of about this many positions for each tensor-parallel rank: smaller
+/// GEMMs and collectives are less efficient, larger ones hardly more. At any other size it takes at least the share of
+/// that time (tested for all cuts of several models).
+inline constexpr std::int64_t kEfficientPositions = 16'384;
+inline constexpr double kLeastShareOfEfficient = 0.92;
+
+/// By how much the walk beside data-parallel communication may at most exceed the simulated step (tested for several
+/// models and implementations).
+inline constexpr double kTrafficError = 5e-3;
+
 class AnalyticBounder {
   public:
     /// Keeps references.
@@ -55,10 +66,20 @@ class AnalyticBounder {
                                        std::size_t b);
     /// The step bound that holds for every sharding and every kind of recomputation; choice.recompute is ignored.
     [[nodiscard]] double least_computation_s(const Choice& choice);
+    /// A lower one that holds for all of these sizes of the micro-batch (ascending), from the costs of layers with one
+    /// of them.
+    [[nodiscard]] double least_computation_s(const Choice& choice, const std::vector<std::int64_t>& micro_batches);
+    /// The largest of these sizes with at most kEfficientPositions for each tensor-parallel rank, or the smallest size.
+    [[nodiscard]] std::int64_t efficient_micro_batch(const Choice& choice,
+                                                     const std::vector<std::int64_t>& micro_batches) const;
     /// Lower bound on the step time: the critical path through the schedule's passes and the transfers between stages
     /// to the first rank's last pass, whatever the sharding. 0 if it is not known (schedules that depend on durations,
     /// DualPipe, very many passes, torch DataParallel).
     [[nodiscard]] double path_s(const Choice& choice);
+    /// The same with the data-parallel communication of one of the shardings, whose index is given, over all ranks
+    /// (RankTraffic). It takes a rank's operators to be mixed evenly, so that it may be wrong by kTrafficError, which
+    /// is taken off.
+    [[nodiscard]] double traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index);
     /// The smallest number of recomputed blocks per chunk, at least one, that brings least_memory_bytes under the
     /// limit; the number of blocks of the largest chunk if no number does.
     [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
@@ -71,6 +92,7 @@ class AnalyticBounder {
     struct ChunkSum {
         double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
         std::int64_t saved_bytes = 0, kept_bytes = 0;
+        std::int64_t beyond_bytes = 0;  // from an allocator: transients of its passes beyond what is saved, at least
     };
     /// Sums over the layers before each layer.
     struct Prefix {
@@ -107,22 +129,33 @@ class AnalyticBounder {
         double round_s = 0;                 // least time from the first forward to the last pass, less m * work_s
         double beside_s = 0;                // computation that the gradient reduction may overlap
         std::int64_t activation_bytes = 0;  // most in flight
+        std::int64_t beyond_bytes = 0;      // transients at that moment, at least
     };
 
     const Prefix& prefix_of(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
     Pipeline& pipeline_of(const Choice& choice);
-    [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const std::vector<std::vector<std::size_t>>& stages,
-                                                                 const std::vector<std::int64_t>& blocks);
+    [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const Pipeline& pipeline,
+                                                                 const std::vector<LayerCost>& sums);
     [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix);
     [[nodiscard]] Sharded shard(const Choice& choice, const Pipeline& pipeline);
     /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
     void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);
+    [[nodiscard]] static std::int64_t beyond_bytes(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
+                                                   const LayerCosts& again, const LayerCosts& whole);
     void sum_ranks(const Choice& choice, const Pipeline& pipeline);
+    /// least_computation_s of the passes summed by sum_chunks.
+    [[nodiscard]] double summed_computation_s(const Choice& choice, const Pipeline& pipeline);
     void sum_draws(const Choice& choice, const Pipeline& pipeline);
     template <typename Visit>
     static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Sharded& sharded) const;
+    [[nodiscard]] bool has_path(const Choice& choice) const;
+    /// Of the passes summed by sum_chunks.
+    [[nodiscard]] PassCosts pass_costs(const Choice& choice, const Pipeline& pipeline);
+    [[nodiscard]] RankTraffic traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
+                                         std::size_t rank);
+    const std::vector<std::vector<program::ComputeTask>>& orders_of(const Choice& choice);
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
@@ -132,6 +165,9 @@ class AnalyticBounder {
     std::map<Choice, Prefix> costs_;
     std::map<Choice, Pipeline> pipelines_;
     std::map<Choice, double> paths_;
+    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>,
+             std::vector<std::vector<program::ComputeTask>>>
+        whole_orders_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>, std::vector<OrderFacts>> orders_;
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage

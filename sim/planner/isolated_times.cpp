@@ -29,12 +29,17 @@ std::int64_t member_of(const program::Program& program, ClassIndex rank_class) {
 
 }  // namespace
 
+double ComputeDraws::beside_s(double held) const {
+    double sum = 0;
+    for (std::size_t bin = 0; bin < kBins; ++bin) sum += std::max(0.0, seconds_[bin]) / speed_of(bin, held);
+    return sum;
+}
+
 double ComputeDraws::least_delay_s(const CommunicationTimes& communication, double idle_s) const {
     const double held = communication.held;
     double left = communication.seconds - idle_s, delay = 0;
     for (std::size_t bin = 0; bin < kBins && left > 0; ++bin) {
-        const double share = static_cast<double>(bin) / static_cast<double>(kBins);
-        const double speed = share > 1 - held ? (1 - held) / share : 1;
+        const double speed = speed_of(bin, held);
         if (speed <= 0) return delay + left;
         const double beside = std::min(left, std::max(0.0, seconds_[bin]) / speed);
         delay += (1 - speed) * beside;
@@ -47,7 +52,9 @@ CommunicationTimes communication_times(CommKind kind, GroupAxis axis, std::int64
                                        const topologies::ClusterSpec& cluster, const program::Rates& rates) {
     if (group.ranks < 2) return {};
     const program::WorkCell cell = program::cell_of(kind, axis, group.nodes > 1);
-    const CollectiveCost cost = collective_cost(kind, bytes, group, cluster);
+    const bool is_piece = program::is_piece(kind, axis);
+    const CollectiveCost cost =
+        is_piece ? piece_cost(bytes, group, cluster) : collective_cost(kind, bytes, group, cluster);
     const double factor = program::factor_of(cell, rates);
     CommunicationTimes times{.seconds = cost.seconds * factor + program::wait_s(cell, rates)};
     if (cost.nic_bytes > 0) {
@@ -55,8 +62,9 @@ CommunicationTimes communication_times(CommKind kind, GroupAxis axis, std::int64
     }
     const topologies::DeviceProfile& device = cluster.device;
     if (device.compute_units > 0 && device.collective_kernels) {
-        times.held =
-            kernel_demand(kind, bytes, cost, group, cluster).compute_units / static_cast<double>(device.compute_units);
+        const KernelDemand demand =
+            is_piece ? piece_demand(bytes, cost, group, cluster) : kernel_demand(kind, bytes, cost, group, cluster);
+        times.held = demand.compute_units / static_cast<double>(device.compute_units);
         if (const auto hidden = program::hidden_cell(cell)) times.held += program::factor_of(*hidden, rates);
         times.held = std::min(1.0, times.held);
     }
@@ -68,7 +76,7 @@ IsolatedTimes::IsolatedTimes(const program::Program& program, const topologies::
     : program_(program),
       cluster_(cluster),
       cost_(cost),
-      instruction_seconds_(program.bodies.size()),
+      instruction_times_(program.bodies.size()),
       draws_(program.bodies.size()) {
     // With pp as the slowest axis, stages are contiguous ranges of ranks. If each is a whole number of nodes, their
     // groups have the same placement.
@@ -110,40 +118,59 @@ const CommunicationTimes& IsolatedTimes::times_of(ClassIndex rank_class, const C
 }
 
 const IsolatedTimes::InstructionTimes& IsolatedTimes::operators_of(BodyId id) {
-    InstructionTimes& seconds = instruction_seconds_[id];
+    InstructionTimes& times = instruction_times_[id];
     const Body& body = program_.bodies[id];
-    if (!seconds.empty() || body.instructions.empty()) return seconds;
+    if (!times.empty() || body.instructions.empty()) return times;
     for (const Instruction& instruction : body.instructions) {
-        double& sum = seconds.emplace_back(0);
+        InstructionTime& time = times.emplace_back();
         // Copies and host work run beside the device's computation; a lower bound leaves them out.
         if (instruction.is_communication || instruction.stream != Stream::compute) continue;
         double on_device = 0, arithmetic = 0;
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {
-            const RooflineCost::OperatorTime time = cost_.operator_time(body.operators[instruction.first_operator + i]);
-            sum += time.seconds;
-            on_device += time.on_device;
-            arithmetic += std::min(time.on_device, time.arithmetic);
+            const RooflineCost::OperatorTime one = cost_.operator_time(body.operators[instruction.first_operator + i]);
+            time.seconds += one.seconds;
+            on_device += one.on_device;
+            arithmetic += std::min(one.on_device, one.arithmetic);
         }
-        if (on_device > 0) draws_[id].add(arithmetic / on_device, sum);
+        if (on_device <= 0) continue;
+        time.share = arithmetic / on_device;
+        draws_[id].add(time.share, time.seconds);
     }
-    return seconds;
+    return times;
+}
+
+double IsolatedTimes::delay_s(const InstructionTime& computation, double start, const StreamEnds& ends,
+                              const program::PerStream<double>& held) {
+    double delay = 0;
+    for (const Stream stream : program::kStreams) {
+        const double beside = std::min(computation.seconds, ends[stream] - start);
+        if (stream == Stream::compute || held[stream] <= 0 || beside <= 0) continue;
+        delay = std::max(delay, beside * (1 - ComputeDraws::speed(computation.share, held[stream])));
+    }
+    return delay;
 }
 
 void IsolatedTimes::play(ClassIndex rank_class, BodyId id, StreamEnds& ends) {
     const Body& body = program_.bodies[id];
+    program::PerStream<double> held{};  // by the last communication of each stream in this body
     const InstructionTimes& computation = operators_of(id);
-    InstructionTimes end(body.instructions.size());
+    IndexedVector<InstructionIndex, double> end(body.instructions.size());
     for (const InstructionIndex i : body.instructions.indices()) {
         const Instruction& instruction = body.instructions[i];
         double& stream = ends[instruction.stream];
         double start = stream;
         for (const InstructionIndex before : instruction.after) start = std::max(start, end[before]);
         const bool transfers = program::is_pipeline(instruction.stream);
-        double duration = computation[i];
+        double duration = computation[i].seconds;
         if (instruction.is_communication && !transfers) {
-            duration = times_of(rank_class, instruction.communication).seconds;
+            const CommunicationTimes& times = times_of(rank_class, instruction.communication);
+            duration = times.seconds;
+            held[instruction.stream] = times.held;
         }
-        if (instruction.stream == Stream::compute && start == kBefore) start = 0;
+        if (instruction.stream == Stream::compute) {
+            if (start == kBefore) start = 0;
+            duration += delay_s(computation[i], start, ends, held);
+        }
         stream = end[i] = start + duration;
     }
 }

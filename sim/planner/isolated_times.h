@@ -40,12 +40,20 @@ class ComputeDraws {
     void add(const ComputeDraws& other, double times = 1) {
         for (std::size_t bin = 0; bin < kBins; ++bin) seconds_[bin] += times * other.seconds_[bin];
     }
+    /// Speed of computation that draws this share of the compute units where communication holds another, 1 if alone.
+    static double speed(double share, double held) { return share > 1 - held ? (1 - held) / share : 1; }
     [[nodiscard]] double seconds() const { return std::accumulate(seconds_.begin(), seconds_.end(), 0.0); }
+    /// How long it takes while communication holds this share of the compute units throughout.
+    [[nodiscard]] double beside_s(double held) const;
     /// By how much the communication lengthens this computation at least. It runs first while the device computes
     /// nothing, for `idle_s`, then beside what it slows down least.
     [[nodiscard]] double least_delay_s(const CommunicationTimes& communication, double idle_s) const;
 
   private:
+    /// Of the computation of a bin, which draws at least its lower end.
+    static double speed_of(std::size_t bin, double held) {
+        return speed(static_cast<double>(bin) / static_cast<double>(kBins), held);
+    }
     /// Bin b holds shares from b / kBins to (b + 1) / kBins; the last one 1 too.
     static constexpr std::size_t kBins = 16;
     static std::size_t bin_of(double share) {
@@ -82,7 +90,11 @@ class IsolatedTimes {
     [[nodiscard]] double transfer_s(program::ClassIndex rank_class, program::SegmentListId list);
 
   private:
-    using InstructionTimes = IndexedVector<program::InstructionIndex, double>;
+    struct InstructionTime {
+        double seconds = 0;  // computation; 0 for communication
+        double share = 0;    // of the compute units that it takes at full speed
+    };
+    using InstructionTimes = IndexedVector<program::InstructionIndex, InstructionTime>;
     using StreamEnds = program::PerStream<double>;
     static constexpr double kBefore = -std::numeric_limits<double>::infinity();
 
@@ -92,6 +104,9 @@ class IsolatedTimes {
                                                      const program::Communication& communication);
     [[nodiscard]] const GroupPlacement& placement(program::ClassIndex rank_class, program::GroupAxis axis);
     [[nodiscard]] const InstructionTimes& operators_of(program::BodyId body);
+    /// By how much the communication that still runs at its start delays the computation at least.
+    [[nodiscard]] static double delay_s(const InstructionTime& computation, double start, const StreamEnds& ends,
+                                        const program::PerStream<double>& held);
     void play(program::ClassIndex rank_class, program::BodyId body, StreamEnds& ends);
 
     const program::Program& program_;
@@ -107,7 +122,7 @@ class IsolatedTimes {
         auto operator<=>(const CommunicationKey&) const = default;
     };
     std::map<CommunicationKey, CommunicationTimes> communications_;
-    IndexedVector<program::BodyId, InstructionTimes> instruction_seconds_;  // empty: not computed yet
+    IndexedVector<program::BodyId, InstructionTimes> instruction_times_;  // empty: not computed yet
     IndexedVector<program::BodyId, ComputeDraws> draws_;
     std::map<std::pair<program::ClassIndex, program::BodyId>, double> bodies_;  // computation_s of one body
 };

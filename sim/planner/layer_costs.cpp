@@ -84,20 +84,46 @@ double input_gradient_time_s(const program::Body& body, const Plan& plan, const 
     return sum;
 }
 
-/// Fills in what layers save and, from another lowering, what they save and how long they take with a split backward.
-void read_frames_and_halves(Plan plan, program::Schedule schedule, const Program& whole,
-                            const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
-    const auto saved_in = [&](const Program& program) {
-        const std::vector<std::int64_t> saved = frame_parts(program, program.classes.front(), costs.layers.size());
-        for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
-    };
-    costs.block_transient_bytes = block_transients(whole, whole.classes.front());
-    saved_in(whole);
-    if (!row_of(schedule).splits_backward()) return;
-    plan.parallelism.schedule = schedule;
+/// Fills in what layers save.
+void read_frames(const Program& program, LayerCosts& costs) {
+    const RankClass& ranks = program.classes.front();
+    const std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
+    for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
+    costs.block_transient_bytes = block_transients(program, ranks);
+}
+
+/// What each layer's part of the first list of a kind does to the memory.
+void read_changes(const Program& program, ActionKind kind, LayerCosts& costs, program::BodyChange LayerCost::*change) {
+    const RankClass& ranks = program.classes.front();
+    for (LayerCost& layer : costs.layers) layer.*change = {};
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, kind).segments]) {
+        const program::Body& body = program.bodies[segment.body];
+        if (segment.layer + 1 < 0 || std::cmp_greater_equal(segment.layer + 1, costs.layers.size())) continue;
+        program::BodyChange& layer = costs.layers[at(segment.layer + 1)].*change;
+        const program::BodyChange one = body_change(body, segment);
+        layer.peak_bytes = std::max(layer.peak_bytes, layer.net_bytes + one.peak_bytes);
+        layer.net_bytes += one.net_bytes;
+    }
+}
+
+/// One stage, two micro-batches, one bucket.
+Plan plan_of_layers(const PlanRequest& request, const Choice& key) {
+    Plan plan = plan_of(request, key);
+    // Two micro-batches, of which the first is read: its backward reduces no gradients.
+    plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
+    // One bucket, reduced after all backward passes; with more, the layers' last backward bodies would all differ.
+    plan.implementation.data_parallel = {
+        .bucket_bytes = kOneBucket, .first_bucket_bytes = kOneBucket, .overlaps_backward = false};
+    // With sharded gradients the backward writes them in the parameters' type.
+    program::Precision& precision = plan.training.precision;
+    if (size_of(precision.parameter) < size_of(precision.gradient)) precision.gradient = precision.parameter;
+    return plan;
+}
+
+/// Costs with a split backward: `costs` are those with whole ones. Adds what layers save and how long the halves take.
+void read_halves(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
     const Program split = program::lower(plan);
     const RankClass& halves = split.classes.front();
-    costs.block_transient_bytes = block_transients(split, halves);
     IsolatedTimes times(split, cluster, cost);
     const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
         return halves.segment_lists[action_of(halves, kind).segments];
@@ -108,13 +134,15 @@ void read_frames_and_halves(Plan plan, program::Schedule schedule, const Program
     }
     // An arena's frame also keeps what the weight-gradient half reads from the other.
     const bool has_frames = plan.implementation.memory.lays_out_ahead;
-    if (has_frames) saved_in(split);
+    if (has_frames) read_frames(split, costs);
+    costs.block_transient_bytes = block_transients(split, halves);
+    if (!has_frames) read_changes(split, ActionKind::backward_input, costs, &LayerCost::backward_change);
     for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
         const program::Body& body = split.bodies[segment.body];
         if (body.phase != program::Phase::backward_weight) continue;
         LayerCost& layer = costs.layers[at(segment.layer + 1)];
         layer.weight_pass_s += times.body_s(0, segment.body);
-        if (!has_frames) layer.kept_bytes += freed_activation_bytes(body, segment);
+        if (!has_frames) layer.kept_bytes -= body_change(body, segment).net_bytes;
     }
 }
 
@@ -162,6 +190,14 @@ Excerpt excerpt_of(const models::ModelSpec& whole) {
     throw_bug(__FILE__, __LINE__, "excerpt_of", "a model that does not stand for itself");
 }
 
+/// The costs of the layers of the whole model from those of its excerpt.
+std::vector<LayerCost> spread(const std::vector<LayerCost>& few, const Excerpt& excerpt) {
+    std::vector<LayerCost> layers{few.front()};
+    for (const std::int64_t block : excerpt.block_of) layers.push_back(few[at(block + 1)]);
+    layers.push_back(few.back());
+    return layers;
+}
+
 }  // namespace
 
 Choice layer_costs_key(const Choice& choice) {
@@ -183,26 +219,33 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
     PlanRequest few = request;
     few.model = excerpt.model;
     LayerCosts costs = layer_costs_of_every_block(few, cluster, cost, choice);
-    std::vector<LayerCost> layers{costs.layers.front()};
-    for (const std::int64_t block : excerpt.block_of) layers.push_back(costs.layers[at(block + 1)]);
-    layers.push_back(costs.layers.back());
-    costs.layers = std::move(layers);
+    costs.layers = spread(costs.layers, excerpt);
+    return costs;
+}
+
+LayerCosts layer_costs_of_halves(const PlanRequest& request, const topologies::Cluster& cluster,
+                                 const RooflineCost& cost, const Choice& choice, const LayerCosts& whole) {
+    const Excerpt excerpt = excerpt_of(request.model);
+    PlanRequest few = request;
+    few.model = excerpt.model;
+    LayerCosts costs = whole;
+    costs.layers.resize(at(excerpt.model.layers + 2));
+    costs.layers.front() = whole.layers.front();
+    for (std::size_t block = 0; block < excerpt.block_of.size(); ++block) {
+        costs.layers[at(excerpt.block_of[block] + 1)] = whole.layers[block + 1];
+    }
+    costs.layers.back() = whole.layers.back();
+    read_halves(plan_of_layers(few, layer_costs_key(choice)), cluster, cost, costs);
+    costs.layers = spread(costs.layers, excerpt);
     return costs;
 }
 
 LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
                                       const RooflineCost& cost, const Choice& choice) {
-    const Choice key = layer_costs_key(choice);
-    Plan plan = plan_of(request, key);
-    plan.parallelism.schedule = program::Schedule::one_f_one_b;  // times are those of whole backward passes
-    // Two micro-batches, of which the first is read: its backward reduces no gradients.
-    plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
-    // One bucket, reduced after all backward passes; with more, the layers' last backward bodies would all differ.
-    plan.implementation.data_parallel = {
-        .bucket_bytes = kOneBucket, .first_bucket_bytes = kOneBucket, .overlaps_backward = false};
-    // With sharded gradients the backward writes them in the parameters' type.
-    program::Precision& precision = plan.training.precision;
-    if (size_of(precision.parameter) < size_of(precision.gradient)) precision.gradient = precision.parameter;
+    Choice key = layer_costs_key(choice);
+    const bool splits = row_of(key.schedule).splits_backward();
+    key.schedule = program::Schedule::one_f_one_b;  // times are those of whole backward passes
+    const Plan plan = plan_of_layers(request, key);
     const Program program = program::lower(plan);
     const RankClass& ranks = program.classes.front();
 
@@ -230,7 +273,11 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
         layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
         layer_of(segment.layer).draws.add(times.draws(segment.body));
     }
-    read_frames_and_halves(plan, key.schedule, program, cluster, cost, costs);
+    read_frames(program, costs);
+    if (!plan.implementation.memory.lays_out_ahead) {
+        read_changes(program, ActionKind::forward, costs, &LayerCost::forward_change);
+        read_changes(program, ActionKind::backward, costs, &LayerCost::backward_change);
+    }
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
         LayerCost& layer = layer_of(segment.layer);
@@ -244,6 +291,7 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
         }
     }
     costs.optimizer_elements = ranks.optimizer_elements;
+    if (splits) read_halves(plan_of_layers(request, layer_costs_key(choice)), cluster, cost, costs);
     return costs;
 }
 

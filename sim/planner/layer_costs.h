@@ -9,6 +9,7 @@
 #include "sim/cost/roofline_cost.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/program/peak_contents.h"
 #include "topologies/cluster.h"
 
 namespace orrery::sim {
@@ -23,6 +24,8 @@ struct LayerCost {
     std::int64_t saved_bytes = 0;
     /// With a split backward from an allocator: what the weight-gradient half still reads.
     std::int64_t kept_bytes = 0;
+    /// From an allocator: of one micro-batch's forward and backward (with a split backward: of its first half).
+    program::BodyChange forward_change, backward_change;
     std::int64_t dense_parameters = 0;  // elements on one rank
     std::int64_t expert_parameters = 0;
 };
@@ -39,6 +42,9 @@ struct LayerCosts {
 /// have.
 [[nodiscard]] LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster,
                                      const RooflineCost& cost, const Choice& choice);
+/// The same for a schedule with a split backward, from the costs with whole backward passes: one lowering less.
+[[nodiscard]] LayerCosts layer_costs_of_halves(const PlanRequest& request, const topologies::Cluster& cluster,
+                                               const RooflineCost& cost, const Choice& choice, const LayerCosts& whole);
 /// The same from a lowering of every block, where layer_costs lowers one of each kind and copies its costs.
 [[nodiscard]] LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
                                                     const RooflineCost& cost, const Choice& choice);

@@ -196,7 +196,7 @@ class StepBound {
 
     /// Duration of the task's kind among the lowered micro-batches. A kind that occurs only in the whole plan is
     /// replaced by a lower bound.
-    double task_s(const Rank& rank, const ComputeTask& task) const {
+    static double task_s(const Rank& rank, const ComputeTask& task) {
         const double known = rank.seconds(action_kind(task.kind), task.chunk);
         if (known != kNever) return known;
         return task.kind == ComputeTask::Kind::backward ? rank.backward_s(task.chunk) : 0;
@@ -208,13 +208,18 @@ class StepBound {
             std::vector<std::size_t>& stages = costs.stages.emplace_back();
             for (const program::Chunk& chunk : ranks.chunks) stages.push_back(at(chunk.virtual_stage));
         }
-        costs.seconds = [&](std::size_t rank, const ComputeTask& task) {
-            return task_s(ranks_[ClassIndex::of(rank)], task);
-        };
-        costs.transfer_s = [&](std::size_t rank, bool forward) {
-            const Rank& sender = ranks_[ClassIndex::of(rank)];
-            return forward ? sender.send_forward_s : sender.send_backward_s;
-        };
+        for (const Rank& rank : ranks_) {
+            std::vector<PassCosts::OfChunk>& chunks = costs.seconds.emplace_back();
+            for (const ChunkIndex chunk : program_.classes[ClassIndex::of(costs.seconds.size() - 1)].chunks.indices()) {
+                PassCosts::OfChunk& seconds = chunks.emplace_back();
+                for (const auto kind : {ComputeTask::Kind::forward, ComputeTask::Kind::backward,
+                                        ComputeTask::Kind::backward_input, ComputeTask::Kind::backward_weight}) {
+                    seconds.at(static_cast<std::size_t>(kind)) = task_s(rank, {kind, chunk});
+                }
+            }
+            costs.forward_transfer_s.push_back(rank.send_forward_s);
+            costs.backward_transfer_s.push_back(rank.send_backward_s);
+        }
         return walk_passes(orders_of(), costs).front().last_start_s + ranks_.front().tail_s;
     }
 

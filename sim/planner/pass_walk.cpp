@@ -12,7 +12,7 @@ using program::ComputeTask;
 class PassWalk {
   public:
     PassWalk(const std::vector<std::vector<ComputeTask>>& orders, const PassCosts& costs)
-        : orders_(orders), costs_(costs), ends_(orders.size()), next_(orders.size()) {
+        : orders_(orders), costs_(costs), ranks_(orders.size()), ends_(orders.size()) {
         for (std::size_t rank = 0; rank < orders.size(); ++rank) {
             for (const std::size_t stage : costs.stages[rank]) {
                 if (stage >= holders_.size()) holders_.resize(stage + 1);
@@ -30,19 +30,32 @@ class PassWalk {
         for (bool goes_on = true; goes_on;) {
             goes_on = false;
             for (std::size_t rank = 0; rank < orders_.size(); ++rank) {
-                for (; next_[rank] < orders_[rank].size() && advance(rank, orders_[rank][next_[rank]]); ++next_[rank]) {
-                    goes_on = true;
-                }
+                std::size_t& next = ranks_[rank].next;
+                for (; next < orders_[rank].size() && advance(rank, orders_[rank][next]); ++next) goes_on = true;
             }
         }
         for (std::size_t rank = 0; rank < orders_.size(); ++rank) {
-            ORRERY_CHECK(next_[rank] == orders_[rank].size(), "a schedule that deadlocks");
+            ORRERY_CHECK(ranks_[rank].next == orders_[rank].size(), "a schedule that deadlocks");
+            PassEnds& ends = ends_[rank];
+            ends.step_end_s = ends.end_s;
+            if (costs_.traffic.empty()) continue;
+            ends.step_end_s = std::max(ends.end_s, ranks_[rank].reduced_s) + costs_.traffic[rank].update_s;
         }
         return std::move(ends_);
     }
 
   private:
     static constexpr double kNever = -1;
+
+    /// A rank so far.
+    struct Rank {
+        std::size_t next = 0;   // index into its order
+        double reduced_s = 0;   // when the reductions issued so far have ended
+        double gathered_s = 0;  // when the gathers issued so far have ended
+        double nic_s = 0;       // when the NIC has carried both
+        double sent_s = 0;      // when the last send has ended
+        double unit_s = 0;      // duration of a unit of the last pass
+    };
 
     [[nodiscard]] std::size_t key(std::size_t stage, const ComputeTask& task) const {
         return stage * micro_batches_ + static_cast<std::size_t>(task.micro_batch);
@@ -61,21 +74,102 @@ class PassWalk {
         const double ready = ready_s(stage, task);
         if (ready == kNever) return false;
         PassEnds& ends = ends_[rank];
-        ends.last_start_s = std::max(ends.end_s, ready);
-        ends.end_s = ends.last_start_s + costs_.seconds(rank, task);
+        const double seconds = costs_.seconds[rank][task.chunk.position()][static_cast<std::size_t>(task.kind)];
+        double before = ends.end_s;
+        if (!costs_.traffic.empty()) before += receive_delay_s(rank, stage, task, ready);
+        const double start = ends.last_start_s = std::max(before, ready);
+        if (ranks_[rank].next == 0) ends.first_start_s = start;
+        ends.end_s = start + seconds;
+        if (!costs_.traffic.empty()) ends.end_s = end_beside_traffic(rank, task, before, start, seconds);
         if (task.kind == ComputeTask::Kind::backward_weight) return true;
         const bool forward = task.kind == ComputeTask::Kind::forward;
         const bool is_end = forward ? stage + 1 == holders_.size() : stage == 0;
         const bool sends = !is_end && holders_[forward ? stage + 1 : stage - 1] != rank;
-        (forward ? forward_ : backward_)[key(stage, task)] =
-            ends.end_s + (sends ? costs_.transfer_s(rank, forward) : 0);
+        (forward ? forward_ : backward_)[key(stage, task)] = ends.end_s + (sends ? transfer_s(rank, forward) : 0);
         return true;
+    }
+
+    /// By how much receiving the task's input has delayed the pass before it.
+    [[nodiscard]] double receive_delay_s(std::size_t rank, std::size_t stage, const ComputeTask& task,
+                                         double ready) const {
+        if (task.kind == ComputeTask::Kind::backward_weight) return 0;
+        const bool forward = task.kind == ComputeTask::Kind::forward;
+        if (forward ? stage == 0 : stage + 1 == holders_.size()) return 0;
+        const std::size_t sender = holders_[forward ? stage - 1 : stage + 1];
+        if (sender == rank) return 0;
+        const double seconds = (forward ? costs_.forward_transfer_s : costs_.backward_transfer_s)[sender];
+        return delay_s(std::clamp(ends_[rank].end_s - (ready - seconds), 0.0, seconds),
+                       costs_.traffic[rank].transfer_slowdown);
+    }
+
+    /// By how much computation is delayed beside communication of so many seconds.
+    static double delay_s(double beside_s, double slowdown) { return beside_s * (1 - 1 / slowdown); }
+
+    double transfer_s(std::size_t rank, bool forward) {
+        double seconds = (forward ? costs_.forward_transfer_s : costs_.backward_transfer_s)[rank];
+        if (costs_.traffic.empty()) return seconds;
+        Rank& state = ranks_[rank];
+        const double now = ends_[rank].end_s;
+        // The NIC is shared evenly while it carries collectives.
+        const double shared = std::min(costs_.transfer_nic_s, std::max(0.0, state.nic_s - now));
+        if (shared > 0) {
+            seconds += shared;
+            state.nic_s += shared;
+        }
+        state.sent_s = now + seconds;
+        return seconds;
+    }
+
+    /// When the pass ends. Issues the gather before it and the reduction after it.
+    double end_beside_traffic(std::size_t rank, const ComputeTask& task, double before, double start, double seconds) {
+        const RankTraffic& traffic = costs_.traffic[rank];
+        const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
+        Rank& state = ranks_[rank];
+        const bool is_forward = task.kind == ComputeTask::Kind::forward;
+        const bool has_gradients =
+            task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_weight;
+        const bool reduces = has_gradients && (traffic.reduces_each || is_last(task)) && chunk.reduction_s > 0;
+        if (reduces) seconds += chunk.staging_s;
+        double end = start + seconds;
+        end += delay_s(std::min(seconds, std::max(0.0, state.sent_s - start)), traffic.transfer_slowdown);
+        const bool uses_parameters = is_forward ? traffic.gathers_forward : traffic.gathers_backward;
+        if (chunk.gather_s > 0 && uses_parameters && task.kind != ComputeTask::Kind::backward_weight) {
+            // A unit is gathered while the one before it is used.
+            const double issue = std::max({0.0, before - state.unit_s, state.gathered_s});
+            // The NIC is shared evenly with reductions.
+            const double shared = std::clamp(state.nic_s - issue, 0.0, chunk.gather_nic_s);
+            state.gathered_s = issue + std::max(chunk.gather_s, chunk.gather_nic_s + shared);
+            state.nic_s = std::max(state.nic_s, issue) + chunk.gather_nic_s;
+            end += delay_s(std::clamp(state.gathered_s - start, 0.0, seconds), traffic.gather_slowdown);
+            end = std::max(end, state.gathered_s + seconds / chunk.units);
+        }
+        double beside = std::max(0.0, state.reduced_s - start);
+        double reduction = chunk.reduction_s, nic = chunk.reduction_nic_s;
+        if (is_last(task)) {
+            reduction = std::max(reduction, chunk.replication_s);
+            nic += chunk.replication_nic_s;
+        }
+        if (reduces) {
+            // Units are reduced one by one from the end of the first one's computation on.
+            const double issue = start + seconds / chunk.units;
+            beside += reduction * (chunk.units - 1) / chunk.units;
+            state.nic_s = std::max(state.nic_s, issue) + nic;
+            state.reduced_s = std::max(std::max(state.reduced_s, issue) + reduction, state.nic_s);
+        }
+        end += delay_s(std::min(beside, end - start), traffic.reduction_slowdown);
+        if (reduces) state.reduced_s = std::max(state.reduced_s, end + reduction / chunk.units);
+        state.unit_s = seconds / chunk.units;
+        return end;
+    }
+
+    [[nodiscard]] bool is_last(const ComputeTask& task) const {
+        return static_cast<std::size_t>(task.micro_batch) + 1 == micro_batches_;
     }
 
     const std::vector<std::vector<ComputeTask>>& orders_;
     const PassCosts& costs_;
+    std::vector<Rank> ranks_;
     std::vector<PassEnds> ends_;
-    std::vector<std::size_t> next_;     // by rank
     std::vector<std::size_t> holders_;  // the rank of each virtual stage
     std::size_t micro_batches_ = 0;
     std::vector<double> forward_, backward_;  // when the next stage has the output of a pass

@@ -1,9 +1,10 @@
-// Private to the planner: when the passes of a pipeline end, if nothing but their inputs and their rank delays them.
+// Private to the planner: when the passes of a pipeline end, if nothing but their inputs, their rank and, optionally,
+// the communication beside them delays them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "sim/program/schedule.h"
@@ -13,17 +14,43 @@ namespace orrery::sim {
 /// In pipelines with more passes the walk takes too long for a bound; the ramp and the slowest rank are tight enough.
 inline constexpr std::int64_t kMostWalkedPasses = 1 << 17;
 
+/// What a rank communicates beside its passes. A slowdown is the duration of computation beside the communication over
+/// that without it, at least 1.
+struct RankTraffic {
+    /// Of one chunk. Durations are those of an idle network.
+    struct OfChunk {
+        double reduction_s = 0, reduction_nic_s = 0;      // of its gradients, within a set of shards
+        double replication_s = 0, replication_nic_s = 0;  // among the sets, at the end of the step
+        double gather_s = 0, gather_nic_s = 0;            // of its parameters, before a pass
+        double staging_s = 0;                             // casts of its gradients before their reduction
+        double units = 1;                                 // that are gathered or reduced one after the other
+    };
+    std::vector<OfChunk> chunks;
+    bool reduces_each = false;     // after every backward pass; otherwise after the last one of the chunk
+    bool gathers_forward = false;  // zero3
+    bool gathers_backward = false;
+    double reduction_slowdown = 1, gather_slowdown = 1, transfer_slowdown = 1;
+    double update_s = 0;
+};
+
 struct PassCosts {
+    /// Of one chunk of a rank: seconds by ComputeTask::Kind.
+    using OfChunk = std::array<double, 4>;
     std::vector<std::vector<std::size_t>> stages;  // by rank: the virtual stage of each of its chunks
-    std::function<double(std::size_t rank, const program::ComputeTask& task)> seconds;
-    /// From a rank to that of the next stage (forward) or of the one before; not called if both are the same rank.
-    std::function<double(std::size_t rank, bool forward)> transfer_s;
+    std::vector<std::vector<OfChunk>> seconds;     // by rank and chunk
+    /// By sending rank: to that of the next stage (forward) and of the one before (backward).
+    std::vector<double> forward_transfer_s, backward_transfer_s;
+    double transfer_nic_s = 0;         // part of a transfer in which the NIC is busy
+    std::vector<RankTraffic> traffic;  // by rank; empty: passes run undisturbed
 };
 struct PassEnds {
-    double last_start_s = 0, end_s = 0;  // of a rank's last pass
+    double first_start_s = 0;            // of a rank's first pass
+    double last_start_s = 0, end_s = 0;  // of its last pass
+    double step_end_s = 0;               // of its update, after the reductions; equals end_s without traffic
 };
 /// Walks the graph of passes: each rank runs in its own order, each pass after the pass of the stage that feeds it. By
-/// rank. Throws BugError for orders that deadlock.
+/// rank. With traffic, a rank's reductions and gathers queue on its NIC, slow down the passes that they run beside, and
+/// share the NIC with the transfers. Throws BugError for orders that deadlock.
 [[nodiscard]] std::vector<PassEnds> walk_passes(const std::vector<std::vector<program::ComputeTask>>& orders,
                                                 const PassCosts& costs);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <iomanip>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <set>
 #include <sstream>
@@ -32,9 +33,11 @@ constexpr double kDominance = kStepTolerance / 2;
 
 /// How well a node's bound is known, in the order in which bounds are refined.
 enum class Rung : std::uint8_t {
-    block,    // all shardings of a micro-batch size and a kind of recomputation of a family; bound of its computation
+    family,   // all micro-batch sizes of a pipeline; bound of its computation with the largest one
+    block,    // all shardings and kinds of recomputation of a micro-batch size; bound of its computation
     flat,     // a candidate; analytic bounds
     path,     // analytic bounds and the critical path
+    traffic,  // the same beside the data-parallel communication
     lowered,  // a candidate that fits; bounds of a short lowering
 };
 
@@ -46,7 +49,7 @@ struct Node {
     std::int16_t part_set = 0;                               // selective recomputation: index
     std::int16_t layers = -1;                                // full recomputation; -1: not decided yet
     Recompute recompute = Recompute::none;
-    Rung rung = Rung::block;
+    Rung rung = Rung::family;
 };
 struct Later {
     bool operator()(const Node& a, const Node& b) const {
@@ -75,7 +78,7 @@ class Search {
     PlanSearch run() {
         search_.considered = list_.considered;
         search_.left_out = list_.left_out;
-        list_blocks();
+        list_families();
         limit_ = memory_per_rank_bytes(plan_of(request_, choice_of({.rung = Rung::flat})),
                                        request_.memory_margin_gib);  // the same for every plan
         while (!nodes_.empty()) {
@@ -88,6 +91,9 @@ class Search {
             }
             nodes_.pop();
             switch (node.rung) {
+                case Rung::family:
+                    list_blocks(node);
+                    break;
                 case Rung::block:
                     expand(node);
                     break;
@@ -95,6 +101,9 @@ class Search {
                     find_path(node);
                     break;
                 case Rung::path:
+                    find_traffic(node);
+                    break;
+                case Rung::traffic:
                     lower_node(node);
                     break;
                 case Rung::lowered:
@@ -119,8 +128,8 @@ class Search {
     using MeshKey = std::array<std::int64_t, 5>;
     static MeshKey mesh_of(const Choice& choice) { return {choice.tp, choice.pp, choice.dp, choice.cp, choice.ep}; }
 
-    [[nodiscard]] bool tries_without_recomputation() const {
-        return std::find(list_.recompute.begin(), list_.recompute.end(), Recompute::none) != list_.recompute.end();
+    [[nodiscard]] bool allows(Recompute kind) const {
+        return std::find(list_.recompute.begin(), list_.recompute.end(), kind) != list_.recompute.end();
     }
 
     [[nodiscard]] const std::vector<Sharding>& shardings_of(const Node& node) const {
@@ -132,7 +141,7 @@ class Search {
         Choice choice = family.choice;
         choice.micro_batch = family.micro_batches[static_cast<std::size_t>(node.micro_batch)];
         choice.recompute = node.recompute;
-        if (node.rung == Rung::block) return choice;
+        if (node.rung <= Rung::block) return choice;
         choice.sharding = shardings_of(node)[static_cast<std::size_t>(node.sharding)];
         if (node.recompute == Recompute::selective) {
             choice.recompute_parts = part_sets_[static_cast<std::size_t>(node.part_set)];
@@ -141,91 +150,156 @@ class Search {
         return choice;
     }
 
-    void list_blocks() {
+    void list_families() {
         for (std::size_t f = 0; f < list_.families.size(); ++f) {
             const Family& family = list_.families[f];
-            Choice choice = family.choice;
-            open_[mesh_of(choice)] += std::ssize(family.micro_batches) * std::ssize(list_.recompute);
-            for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
-                choice.micro_batch = family.micro_batches[i];
-                // The bounds of torch DataParallel are zero.
-                const bool is_dp = list_.shardings_of(family).front().data_parallel == program::DataParallel::dp;
-                const double least = is_dp ? 0 : bounder_.least_computation_s(choice);
-                for (const Recompute recompute : list_.recompute) {
-                    push({.least_step_s = least,
-                          .family = static_cast<std::int32_t>(f),
-                          .micro_batch = static_cast<std::int32_t>(i),
-                          .recompute = recompute});
-                }
-            }
+            ++open_[mesh_of(family.choice)];
+            // The bounds of torch DataParallel are zero.
+            const bool is_dp = list_.shardings_of(family).front().data_parallel == program::DataParallel::dp;
+            push({.least_step_s = is_dp ? 0 : bounder_.least_computation_s(family.choice, family.micro_batches),
+                  .family = static_cast<std::int32_t>(f)});
         }
     }
 
-    /// Pushes the candidates of a block that may fit, each with the cheapest recomputation of the block's kind with
-    /// which it may.
+    /// Pushes a block for each micro-batch size, unless the states of all shardings are too large.
+    void list_blocks(Node node) {
+        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
+        Choice choice = family.choice;
+        --open_[mesh_of(choice)];
+        const std::vector<Sharding>& shardings = shardings_of(node);
+        choice.micro_batch = bounder_.efficient_micro_batch(choice, family.micro_batches);
+        bounder_.bounds_of_each(choice, shardings, bounds_);
+        const auto exceeds = [&](const AnalyticBounds& found) { return found.least_state_bytes > limit_; };
+        if (std::all_of(bounds_.begin(), bounds_.end(), exceeds)) {
+            search_.bounded += std::ssize(shardings);
+            for (std::size_t i = 0; i < shardings.size(); ++i) {
+                choice.sharding = shardings[i];
+                note(choice, bounds_[i].least_memory_bytes, true);
+            }
+            return;
+        }
+        const bool is_dp = shardings.front().data_parallel == program::DataParallel::dp;
+        node.rung = Rung::block;
+        open_[mesh_of(choice)] += std::ssize(family.micro_batches);
+        for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
+            choice.micro_batch = family.micro_batches[i];
+            node.micro_batch = static_cast<std::int32_t>(i);
+            if (!is_dp) node.least_step_s = bounder_.least_computation_s(choice);
+            push(node);
+        }
+    }
+
+    /// Pushes the candidates of a block that may fit: without recomputation if the request allows that, else with the
+    /// least of each kind with which they may.
     void expand(const Node& block) {
-        Choice choice = choice_of(block);
         const std::vector<Sharding>& shardings = shardings_of(block);
-        search_.bounded += std::ssize(shardings);
-        remaining_.clear();
-        for (std::size_t i = 0; i < shardings.size(); ++i) remaining_.push_back(i);
+        std::vector<std::size_t> remaining(shardings.size());
+        std::iota(remaining.begin(), remaining.end(), 0);
         Node node = block;
         node.rung = Rung::flat;
-        const auto push_fitting = [&](bool last) {
-            std::erase_if(remaining_, [&](std::size_t i) {
-                const AnalyticBounds& found = bounds_[i];
-                if (found.least_memory_bytes <= limit_) {
-                    ++open_[mesh_of(choice)];
-                    node.sharding = static_cast<std::int32_t>(i);
-                    node.least_step_s = found.least_step_s;
-                    push(node);
-                    return true;
-                }
-                const bool by_states = found.least_state_bytes > limit_;
-                if (!last && !by_states) return false;
-                Choice refused = choice;
-                refused.sharding = shardings[i];
-                note(refused, found.least_memory_bytes, by_states);
-                return true;
-            });
-        };
-        if (block.recompute == Recompute::selective) {
-            for (std::size_t set = 0; set < part_sets_.size() && !remaining_.empty(); ++set) {
-                choice.recompute_parts = part_sets_[set];
-                node.part_set = static_cast<std::int16_t>(set);
-                bounder_.bounds_of_each(choice, shardings, bounds_);
-                push_fitting(set + 1 == part_sets_.size());
-                if (set == 0 && !remaining_.empty()) drop_hopeless(choice, shardings);
-            }
-        } else if (block.recompute == Recompute::full) {
-            choice.recompute_layers = node.layers = 1;
-            bounder_.bounds_of_each(choice, shardings, bounds_);
-            push_fitting(false);
-            if (!remaining_.empty()) {  // the least memory is that of all blocks, the least time that of one
-                choice.recompute_layers = node.layers = -1;
-                bounder_.bounds_of_each(choice, shardings, more_bounds_);
-                for (const std::size_t i : remaining_) more_bounds_[i].least_step_s = bounds_[i].least_step_s;
-                bounds_.swap(more_bounds_);
-                push_fitting(true);
-            }
-        } else {
-            bounder_.bounds_of_each(choice, shardings, bounds_);
-            push_fitting(true);
+        if (allows(Recompute::none)) {
+            search_.bounded += std::ssize(remaining);
+            bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+            push_fitting(node, remaining, false);
         }
-        --open_[mesh_of(choice)];
+        if (!remaining.empty()) recompute(node, std::move(remaining));
+        --open_[mesh_of(choice_of(node))];
     }
 
-    /// Drops the remaining shardings whose lasting values do not fit even with full recomputation, which keeps less
-    /// than any set of parts: then the larger sets need not be costed.
-    void drop_hopeless(Choice choice, const std::vector<Sharding>& shardings) {
-        choice.recompute = Recompute::full;
-        choice.recompute_parts = 0;
-        bounder_.bounds_of_each(choice, shardings, more_bounds_);
-        std::erase_if(remaining_, [&](std::size_t i) {
-            if (more_bounds_[i].least_lasting_bytes <= limit_) return false;
-            Choice refused = choice;
-            refused.sharding = shardings[i];
-            note(refused, more_bounds_[i].least_lasting_bytes, false);
+    /// Pushes candidates that do not fit without recomputation, with the least of each kind with which they may.
+    void recompute(Node node, std::vector<std::size_t> remaining) {
+        const std::vector<Sharding>& shardings = shardings_of(node);
+        // Full recomputation keeps less than any set of parts, unless a split backward keeps for its second half what
+        // it recomputed for the first. What does not fit with it need not be costed with sets.
+        const bool keeps_least = !row_of(choice_of(node).schedule).splits_backward();
+        if (allows(Recompute::full) || keeps_least) {
+            node.recompute = Recompute::full;
+            bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+        }
+        if (keeps_least) refuse_if(node, remaining, &AnalyticBounds::least_lasting_bytes);
+        if (allows(Recompute::full) && !remaining.empty()) recompute_blocks(node, remaining);
+        if (allows(Recompute::selective) && !remaining.empty()) recompute_parts(node, std::move(remaining));
+    }
+
+    void recompute_blocks(Node node, std::vector<std::size_t> remaining) {
+        const std::vector<Sharding>& shardings = shardings_of(node);
+        search_.bounded += std::ssize(remaining);
+        node.recompute = Recompute::full;
+        bounds_.swap(more_bounds_);  // of all blocks
+        node.layers = 1;
+        bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+        push_fitting(node, remaining, false);
+        // The least memory is that of all blocks, the least time that of one.
+        node.layers = -1;
+        for (std::size_t i = 0; i < shardings.size(); ++i) more_bounds_[i].least_step_s = bounds_[i].least_step_s;
+        bounds_.swap(more_bounds_);
+        push_fitting(node, remaining, true);
+    }
+
+    void recompute_parts(Node node, std::vector<std::size_t> remaining) {
+        const std::vector<Sharding>& shardings = shardings_of(node);
+        search_.bounded += std::ssize(remaining);
+        node.recompute = Recompute::selective;
+        node.layers = -1;
+        const auto bound = [&](std::size_t set) {
+            node.part_set = static_cast<std::int16_t>(set);
+            bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+        };
+        // Each further set keeps less and takes longer, so that the first one whose lasting values fit is found by
+        // bisection. From there on the transients, which grow with what is recomputed, have to fit too.
+        const std::size_t last = part_sets_.size() - 1;
+        const auto first_fitting = [&](const auto& self, std::size_t low, std::size_t high,
+                                       std::vector<std::size_t> of) -> void {
+            if (of.empty()) return;
+            if (high - low == 1) {
+                for (std::size_t set = high; set <= last && !of.empty(); ++set) {
+                    bound(set);
+                    push_fitting(node, of, set == last);
+                }
+                return;
+            }
+            const std::size_t middle = (low + high) / 2;
+            bound(middle);
+            const auto split = std::stable_partition(
+                of.begin(), of.end(), [&](std::size_t i) { return bounds_[i].least_lasting_bytes <= limit_; });
+            const std::vector<std::size_t> not_yet(split, of.end());
+            of.erase(split, of.end());
+            self(self, low, middle, std::move(of));
+            self(self, middle, high, not_yet);
+        };
+        bound(0);
+        push_fitting(node, remaining, last == 0);
+        if (remaining.empty()) return;
+        bound(last);
+        refuse_if(node, remaining, &AnalyticBounds::least_lasting_bytes);
+        first_fitting(first_fitting, 0, last, std::move(remaining));
+    }
+
+    /// Pushes the node with each of the remaining shardings that may fit by `bounds_`, and removes it from them.
+    /// Refuses those that never fit: all that are left if `is_last`.
+    void push_fitting(Node node, std::vector<std::size_t>& remaining, bool is_last) {
+        std::erase_if(remaining, [&](std::size_t i) {
+            const AnalyticBounds& found = bounds_[i];
+            node.sharding = static_cast<std::int32_t>(i);
+            if (found.least_memory_bytes <= limit_) {
+                ++open_[mesh_of(choice_of(node))];
+                node.least_step_s = found.least_step_s;
+                push(node);
+                return true;
+            }
+            const bool by_states = found.least_state_bytes > limit_;
+            if (!is_last && !by_states) return false;
+            note(choice_of(node), found.least_memory_bytes, by_states);
+            return true;
+        });
+    }
+
+    /// Refuses the remaining shardings of which these bytes exceed the limit by `bounds_`.
+    void refuse_if(Node node, std::vector<std::size_t>& remaining, std::int64_t AnalyticBounds::*bytes) {
+        std::erase_if(remaining, [&](std::size_t i) {
+            if (bounds_[i].*bytes <= limit_) return false;
+            node.sharding = static_cast<std::int32_t>(i);
+            note(choice_of(node), bounds_[i].*bytes, false);
             return true;
         });
     }
@@ -252,25 +326,6 @@ class Search {
             entry->second = lowered_memory_bytes(plan_of(request_, choice));
         }
         return entry->second;
-    }
-
-    [[nodiscard]] bool fits(const Choice& choice) {
-        return bounder_.bounds(choice).least_memory_bytes <= limit_ && memory_of(choice) <= limit_;
-    }
-
-    /// Whether the same plan fits with less recomputation, so that more would be wasted.
-    bool fits_with_less(const Node& node) {
-        if (node.recompute == Recompute::none) return false;
-        Node less = node;
-        less.layers = -1;
-        if (node.recompute == Recompute::selective && node.part_set > 0) {
-            --less.part_set;
-        } else if (tries_without_recomputation()) {
-            less.recompute = Recompute::none;
-        } else {
-            return false;
-        }
-        return fits(choice_of(less));
     }
 
     /// Whether a candidate that is known to fit, with no more recomputation and another sharding, is at most
@@ -340,13 +395,18 @@ class Search {
         push(node);
     }
 
+    /// Adds the bound of the schedule's passes beside the data-parallel communication.
+    void find_traffic(Node node) {
+        const double found =
+            bounder_.traffic_s(choice_of(node), shardings_of(node), static_cast<std::size_t>(node.sharding));
+        node.least_step_s = std::max(node.least_step_s, found);
+        node.rung = Rung::traffic;
+        push(node);
+    }
+
     void lower_node(Node node) {
         Choice choice = choice_of(node);
         const auto closes = [&] { --open_[mesh_of(choice)]; };
-        if (fits_with_less(node)) {
-            fits_.insert(mesh_of(choice));
-            return closes();
-        }
         if (node.recompute == Recompute::full) {
             if (!settle_layers(choice)) {
                 choice.recompute_layers = bounder_.largest_chunk(choice);
@@ -375,6 +435,9 @@ class Search {
             push(node);
         } else if (node.recompute == Recompute::selective) {
             recompute_more(node);
+        } else if (node.recompute == Recompute::none && std::ssize(list_.recompute) > 1) {
+            node.rung = Rung::flat;
+            recompute(node, {static_cast<std::size_t>(node.sharding)});
         } else {
             note(choice, found.peak_memory_bytes, false);
         }
@@ -430,7 +493,6 @@ class Search {
     std::set<MeshKey> fits_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
     std::vector<AnalyticBounds> bounds_, more_bounds_;                            // of one block's candidates
-    std::vector<std::size_t> remaining_;  // indices of a block's shardings that do not fit yet
     PlanSearch search_;
 };
 

@@ -100,10 +100,8 @@ const ShardingCosts::Groups& ShardingCosts::groups_of(const Choice& choice) {
         groups.replicate = place(program::GroupAxis::dp_replicate);
     }
     for (std::int64_t stage = 0; stage + 1 < choice.pp; ++stage) {
-        const PlacementId pair = intern(mesh.group_of(program::GroupAxis::down_forward, mesh.rank_at({.pp = stage})));
-        if (std::find(groups.transfers.begin(), groups.transfers.end(), pair) == groups.transfers.end()) {
-            groups.transfers.push_back(pair);
-        }
+        groups.transfers.push_back(
+            intern(mesh.group_of(program::GroupAxis::down_forward, mesh.rank_at({.pp = stage}))));
     }
     return groups;
 }
@@ -149,12 +147,21 @@ bool ShardingCosts::scatters(const Sharding& sharding) const {
     return kind.shards_states && (request_.implementation.data_parallel.reduces_to_owner || kind.shards_gradients);
 }
 
+/// Elements of the experts with their padding: where each parameter's rows are padded to a multiple of the shards, and
+/// a rank has fewer experts than there are shards, most of them are padding.
+std::int64_t ShardingCosts::padded_experts(const Choice& choice, const RankElements& own) const {
+    const bool has_units = reduces_units(choice) || kind_of(choice).shards_parameters;
+    if (!request_.implementation.data_parallel.pads_each_parameter || !has_units || own.expert == 0) return own.expert;
+    const std::int64_t experts = request_.model.moe.expert_count / choice.ep, shards = expert_shards(choice);
+    return own.expert / experts * ((experts + shards - 1) / shards * shards);
+}
+
 double ShardingCosts::update_s(const Choice& choice, const LayerCosts& costs, const RankElements& own) const {
     if (costs.optimizer_elements == 0) return 0;
     auto elements = static_cast<double>(own.dense + own.expert);
     if (kind_of(choice).shards_states) {
         elements = static_cast<double>(own.dense) / static_cast<double>(dense_shards(choice)) +
-                   static_cast<double>(own.expert) / static_cast<double>(expert_shards(choice));
+                   static_cast<double>(padded_experts(choice, own)) / static_cast<double>(expert_shards(choice));
     }
     models::Operator update = costs.optimizer;
     const double share = elements / static_cast<double>(costs.optimizer_elements);
@@ -244,13 +251,15 @@ double ShardingCosts::state_bytes(const Choice& choice, const RankElements& own)
     const std::int64_t gradient = kind.shards_gradients
                                       ? std::min(size_of(precision.gradient), size_of(precision.parameter))
                                       : size_of(precision.gradient);
-    const auto held = [&](std::int64_t elements, std::int64_t shards) {
-        const auto all = static_cast<double>(elements), part = all / static_cast<double>(shards);
+    const auto held = [&](std::int64_t elements, std::int64_t padded, std::int64_t shards) {
+        const auto all = static_cast<double>(elements),
+                   part = static_cast<double>(padded) / static_cast<double>(shards);
         return static_cast<double>(parameter) * (kind.shards_parameters ? part : all) +
                static_cast<double>(gradient) * (reduces_units(choice) ? part : all) +
                static_cast<double>(update) * (kind.shards_states ? part : all);
     };
-    return held(own.dense, dense_shards(choice)) + held(own.expert, expert_shards(choice));
+    return held(own.dense, own.dense, dense_shards(choice)) +
+           held(own.expert, padded_experts(choice, own), expert_shards(choice));
 }
 
 /// The fewest bytes of the windows of gathered units, and of gradients that are reduced by unit.
@@ -303,7 +312,7 @@ void ShardingCosts::add_reductions(const Choice& choice, const RankElements& own
         return by_layer ? of_units(kind, group, of_blocks, type, choice, own) : collective(kind, group, elements, type);
     };
     rank.reduction.add(reduce(each, partly ? groups.shard : groups.dense, own.dense, own.dense_of_blocks));
-    rank.reduction.add(reduce(each, groups.expert, own.expert, own.expert));
+    rank.reduction.add(reduce(each, groups.expert, padded_experts(choice, own), padded_experts(choice, own)));
     if (reduces_units(choice) && is_staged(choice)) {
         if (groups.dense != kAlone) rank.staging_s += staging_s(choice, own.dense_of_blocks, own);
         if (groups.expert != kAlone) rank.staging_s += staging_s(choice, own.expert, own);
@@ -325,7 +334,7 @@ void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, S
     }
     if (precision.fp8_parameters) return;
     rank.gather.add(of_units(CommKind::all_gather, dense, own.dense_of_blocks, type, choice, own));
-    rank.gather.add(of_units(CommKind::all_gather, groups.expert, own.expert, type, choice, own));
+    rank.gather.add(of_units(CommKind::all_gather, groups.expert, padded_experts(choice, own), type, choice, own));
     // A chunk of one unit gathers it into the place that the unit of the pass before has just left.
     const auto single = own.chunks.find(1);
     if (!choice.sharding.reshards || !own.blocks_are_alike() || single == own.chunks.end()) return;
@@ -333,17 +342,28 @@ void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, S
     rank.first_gathers_s = gathers(choice) * static_cast<double>(single->second) * one.seconds;
 }
 
+std::vector<CommunicationTimes> ShardingCosts::transfers(const Choice& choice) {
+    std::vector<CommunicationTimes> found;
+    const DType type = request_.training.precision.activation;
+    for (const PlacementId pair : groups_of(choice).transfers) {
+        found.push_back(collective(CommKind::send, pair, hidden_bytes(choice) / size_of(type), type,
+                                   program::GroupAxis::down_forward));
+    }
+    return found;
+}
+
 std::pair<double, double> ShardingCosts::transfer_s(const Choice& choice) {
     if (choice.pp == 1) return {0, 0};
     std::pair<double, double> ends{std::numeric_limits<double>::infinity(), 0};
-    const DType type = request_.training.precision.activation;
-    for (const PlacementId pair : groups_of(choice).transfers) {
-        const double seconds = collective(CommKind::send, pair, hidden_bytes(choice) / size_of(type), type,
-                                          program::GroupAxis::down_forward)
-                                   .seconds;
-        ends = {std::min(ends.first, seconds), std::max(ends.second, seconds)};
+    for (const CommunicationTimes& transfer : transfers(choice)) {
+        ends = {std::min(ends.first, transfer.seconds), std::max(ends.second, transfer.seconds)};
     }
     return ends;
+}
+
+double ShardingCosts::units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const {
+    if (!request_.implementation.data_parallel.overlaps_backward) return 1;
+    return std::max(1.0, static_cast<double>(blocks) / static_cast<double>(blocks_of_unit(choice, own)));
 }
 
 double ShardingCosts::most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,

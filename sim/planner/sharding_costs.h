@@ -50,8 +50,12 @@ class ShardingCosts {
     [[nodiscard]] ShardedRank rank(const Choice& choice, const RankElements& own, const LayerCosts& costs);
     /// Context, workspaces, and the communicators that every plan with this choice has.
     [[nodiscard]] std::int64_t context_bytes(const Choice& choice);
-    /// The shortest and the longest transfer of a micro-batch's hidden states between neighbouring stages.
+    /// The transfer of a micro-batch's hidden states from each stage's ranks to those of the next, by pipeline rank.
+    [[nodiscard]] std::vector<CommunicationTimes> transfers(const Choice& choice);
+    /// The shortest and the longest of them in seconds.
     [[nodiscard]] std::pair<double, double> transfer_s(const Choice& choice);
+    /// How many units of a chunk with so many blocks are reduced or gathered one after the other, at most.
+    [[nodiscard]] double units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const;
     /// By how much the step with rank `a` may at most be longer than that with rank `b`: the sum over all parts of the
     /// step of what they take longer. `of_a` and `of_b` are the choices, of one kind of data parallelism.
     [[nodiscard]] double most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
@@ -70,7 +74,7 @@ class ShardingCosts {
     static constexpr PlacementId kAlone = -1;
     struct Groups {
         PlacementId dense = kAlone, shard = kAlone, replicate = kAlone, expert = kAlone;
-        std::vector<PlacementId> transfers;  // the different placements of neighbouring stages
+        std::vector<PlacementId> transfers;  // from each stage to the next
     };
     struct CollectiveKey {
         PlacementId group = kAlone;
@@ -93,6 +97,7 @@ class ShardingCosts {
     [[nodiscard]] std::int64_t bucket_cap(const Choice& choice) const;
     [[nodiscard]] std::int64_t blocks_of_unit(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] bool scatters(const Sharding& sharding) const;
+    [[nodiscard]] std::int64_t padded_experts(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] double state_bytes(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] std::int64_t window_bytes(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] std::int64_t staging_bytes(const Choice& choice, const RankElements& own) const;

@@ -105,8 +105,9 @@ PeakContents peak_contents(const Program& program, ClassIndex rank_class) {
     return contents;
 }
 
-std::int64_t freed_activation_bytes(const Body& body, const Segment& segment) {
-    return -walk_body(body, walk_slots(body, segment)).activation_net;
+BodyChange body_change(const Body& body, const Segment& segment) {
+    const BodyMemory memory = walk_body(body, walk_slots(body, segment));
+    return {memory.activation_net, memory.joint_peak};
 }
 
 }  // namespace orrery::program

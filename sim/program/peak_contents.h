@@ -29,7 +29,11 @@ struct PeakContents {
 /// Walks the actions in issue order, as the measurement of the footprint does.
 [[nodiscard]] PeakContents peak_contents(const Program& program, ClassIndex rank_class);
 
-/// Bytes of saved activations that one call of the body frees, less those that it allocates.
-[[nodiscard]] std::int64_t freed_activation_bytes(const Body& body, const Segment& segment);
+/// What one call of a body does to the memory of activations and transients.
+struct BodyChange {
+    std::int64_t net_bytes = 0;   // activations alive after it, less those before; negative where it frees
+    std::int64_t peak_bytes = 0;  // most activations and transients alive within it, less the activations before it
+};
+[[nodiscard]] BodyChange body_change(const Body& body, const Segment& segment);
 
 }  // namespace orrery::program

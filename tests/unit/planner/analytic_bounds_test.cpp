@@ -55,9 +55,44 @@ Drawn draw(PlanRequest request, int count) {
     return drawn;
 }
 
+/// AnalyticBounder::traffic_s of a choice whose pipeline the bounder has not been asked about with other shardings.
+double traffic_of(const Drawn& drawn, const topologies::Cluster& cluster, const RooflineCost& cost,
+                  const Choice& choice) {
+    AnalyticBounder bounder(drawn.request, cluster, cost);
+    const std::vector<Sharding> shardings{choice.sharding};
+    std::vector<AnalyticBounds> bounds;
+    bounder.bounds_of_each(choice, shardings, bounds);
+    return bounder.traffic_s(choice, shardings, 0);
+}
+
+/// No micro-batch size of any cut takes less time than the bound from the efficient one.
+TEST(AnalyticBounds, OfTheEfficientMicroBatchHoldForEverySize) {
+    double tightest = 1e9;
+    for (const PlanRequest& request :
+         {request_for("llama3-70b", 256, 512, 8192, "megatron-core"), request_for("gpt3-175b", 128, 512, 2048),
+          request_for("llama3-8b", 64, 1024, 2048, "torch-fsdp2"), request_for("llama3-8b", 16, 16, 65'536),
+          request_for("deepseek-v3", 128, 256, 4096, "megatron-core"), request_for("mixtral-8x7b", 64, 128, 4096)}) {
+        const topologies::Cluster cluster(request.cluster);
+        const RooflineCost cost(request.cluster, request.rates);
+        AnalyticBounder bounder(request, cluster, cost);
+        for (const Family& family : list_candidates(request).families) {
+            Choice choice = family.choice;
+            if (choice.chunks > 2 || choice.ends != program::EndWeights()) continue;
+            const double least = bounder.least_computation_s(choice, family.micro_batches);
+            for (const std::int64_t size : family.micro_batches) {
+                choice.micro_batch = size;
+                const double found = bounder.least_computation_s(choice);
+                EXPECT_LE(least, found) << request.model.name << " " << plan_of(request, choice).name;
+                tightest = std::min(tightest, found / least);
+            }
+        }
+    }
+    EXPECT_LT(tightest, 1.05);  // the share is not far below what is needed
+}
+
 TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     std::map<Schedule, int> schedules;
-    double memory_share = 0, analytic_share = 0, lowered_share = 0;
+    double memory_share = 0, analytic_share = 0, traffic_share = 0, lowered_share = 0;
     int count = 0;
     for (const Drawn& drawn :
          {draw(request_for("gpt2", 8, 48, 1024), 60), draw(request_for("llama3-8b", 32, 128, 4096), 60),
@@ -67,7 +102,9 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
           draw(request_for("mixtral-8x7b", 32, 64, 4096, "megatron-core"), 40),
           draw(request_for("llama3-8b", 32, 128, 4096, "torch-fsdp2"), 60),
           draw(request_for("llama3-8b", 32, 128, 4096, "deepspeed"), 40),
-          draw(request_for("gpt2-xl", 32, 128, 1024, "torch-fsdp1"), 40)}) {
+          draw(request_for("gpt2-xl", 32, 128, 1024, "torch-fsdp1"), 40),
+          draw(request_for("deepseek-v3", 256, 256, 4096, "torch-fsdp2"), 20),
+          draw(request_for("mixtral-8x7b", 64, 64, 4096, "torch-fsdp2"), 30)}) {
         const topologies::Cluster cluster(drawn.request.cluster);
         const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
         AnalyticBounder bounder(drawn.request, cluster, cost);
@@ -88,6 +125,9 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
             EXPECT_LE((1 - 1e-3) * analytic.least_step_s, step) << plan.name;
             EXPECT_LE((1 - 1e-3) * lowered.least_step_s, step) << plan.name;
             EXPECT_LE((1 - 1e-3) * bounder.path_s(choice), step) << plan.name;
+            const double traffic = traffic_of(drawn, cluster, cost, choice);
+            EXPECT_LE((1 - 1e-3) * traffic, step) << plan.name;
+            traffic_share += std::max(analytic.least_step_s, traffic) / step;
             memory_share +=
                 static_cast<double>(analytic.least_memory_bytes) / static_cast<double>(lowered.peak_memory_bytes);
             analytic_share += analytic.least_step_s / step;
@@ -100,6 +140,7 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     // The search saves more work the tighter the bounds are.
     EXPECT_GT(memory_share / count, 0.85);
     EXPECT_GT(analytic_share / count, 0.75);
+    EXPECT_GT(traffic_share / count, 0.85);
     EXPECT_GT(lowered_share / count, 0.85);
 }
 

@@ -12,6 +12,9 @@ void expect_equal(const LayerCost& a, const LayerCost& b) {
     EXPECT_EQ(a.backward_s, b.backward_s);
     EXPECT_EQ(a.input_gradient_s, b.input_gradient_s);
     EXPECT_EQ(a.saved_bytes, b.saved_bytes);
+    EXPECT_EQ(a.forward_change.peak_bytes, b.forward_change.peak_bytes);
+    EXPECT_EQ(a.backward_change.peak_bytes, b.backward_change.peak_bytes);
+    EXPECT_EQ(a.backward_change.net_bytes, b.backward_change.net_bytes);
     EXPECT_EQ(a.dense_parameters, b.dense_parameters);
     EXPECT_EQ(a.expert_parameters, b.expert_parameters);
 }
@@ -42,6 +45,15 @@ TEST(LayerCosts, OfAFewBlocksAreThoseOfEveryBlock) {
                     expect_equal(few.layers[layer], every.layers[layer]);
                 }
                 EXPECT_EQ(few.block_transient_bytes, every.block_transient_bytes);
+                if (row_of(choice.schedule).splits_backward()) {
+                    Choice whole = choice;
+                    whole.schedule = program::Schedule::one_f_one_b;
+                    const LayerCosts halves = layer_costs_of_halves(request, cluster, cost, choice,
+                                                                    layer_costs(request, cluster, cost, whole));
+                    for (std::size_t layer = 0; layer < few.layers.size(); ++layer) {
+                        expect_equal(halves.layers[layer], every.layers[layer]);
+                    }
+                }
                 EXPECT_LE(few.optimizer_elements, every.optimizer_elements);
             }
         }
