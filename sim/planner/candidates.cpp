@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "sim/planner/excluded.h"
 #include "sim/program/mesh.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/schedule.h"
@@ -151,6 +152,13 @@ class Lister {
             }
         }
         if (list_.considered > 0) return std::move(list_);
+        if (drops_any_) {
+            std::string texts;
+            for (const Exclusion& exclusion : request_.excluded)
+                texts += (texts.empty() ? "" : ", ") + text_of(exclusion);
+            throw InputError("the request", "excluded", texts,
+                             "values that some plan does without; every one is excluded");
+        }
         if (problem_.has_value()) throw InputError(*problem_);
         throw InputError(
             model_.name + ": no plan divides" + fixed_degrees(request_) + ": " + std::to_string(request_.devices) +
@@ -246,6 +254,7 @@ class Lister {
     }
 
     void list_family(Choice choice) {
+        if (drops(choice, kPipelineFields)) return;
         auto [sizes, left_out] =
             micro_batch_sizes(request_.training.global_batch_size / choice.dp, request_.micro_batch_size);
         std::erase_if(sizes, [&](std::int64_t size) {
@@ -264,6 +273,12 @@ class Lister {
         if (!kind.has_value()) return;
         if (!recompute_known_) find_recompute(choice, *kind);
         std::erase_if(sizes, too_large);
+        std::erase_if(sizes, [&](std::int64_t size) {
+            choice.micro_batch = size;
+            return drops(choice, kMicroBatchField);
+        });
+        if (sizes.empty()) return;
+        choice.micro_batch = sizes.front();
         const std::size_t shardings = shardings_for(choice);
         const std::size_t combinations = list_.shardings[shardings].size() * list_.recompute.size();
         if (combinations == 0) return;
@@ -271,6 +286,12 @@ class Lister {
         list_.left_out += left_out * static_cast<std::int64_t>(combinations);
         choice.micro_batch = 1;
         list_.families.push_back({choice, std::move(sizes), shardings});
+    }
+
+    bool drops(const Choice& choice, std::span<const PlanField> fields) {
+        const bool dropped = is_excluded(request_, choice, fields);
+        drops_any_ |= dropped;
+        return dropped;
     }
 
     bool is_valid(const Choice& choice) {
@@ -304,7 +325,7 @@ class Lister {
         choice.sharding.data_parallel = kind;
         for (const Recompute recompute : request_.recompute) {
             choice.recompute = recompute;
-            if (is_valid(choice)) list_.recompute.push_back(recompute);
+            if (!drops(choice, kRecomputeField) && is_valid(choice)) list_.recompute.push_back(recompute);
         }
     }
 
@@ -347,7 +368,7 @@ class Lister {
                     sharding.reshards = reshards;
                     for (const bool pp_before_dp : orders) {
                         sharding.pp_before_dp = pp_before_dp;
-                        if (is_valid_sharding(choice)) found.push_back(sharding);
+                        if (!drops(choice, kShardingFields) && is_valid_sharding(choice)) found.push_back(sharding);
                     }
                 }
             }
@@ -404,6 +425,7 @@ class Lister {
     std::map<Choice, std::optional<DataParallel>> valid_kinds_;
     std::map<Choice, bool> valid_shardings_;
     bool recompute_known_ = false;
+    bool drops_any_ = false;              // because the request excludes it
     std::optional<std::string> problem_;  // the first error of check_plan
 };
 

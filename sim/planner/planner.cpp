@@ -16,6 +16,7 @@
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
 #include "sim/planner/part_sets.h"
+#include "sim/planner/search_space.h"
 #include "sim/planner/timing.h"
 
 namespace orrery::sim {
@@ -81,6 +82,7 @@ class Search {
         list_families();
         limit_ = memory_per_rank_bytes(plan_of(request_, choice_of({.rung = Rung::flat})),
                                        request_.memory_margin_gib);  // the same for every plan
+        if (request_.max_memory_bytes > 0) limit_ = std::min(limit_, request_.max_memory_bytes);
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             // A bound prunes only what is slower by more than the error of a step time.
@@ -112,7 +114,8 @@ class Search {
             }
         }
         if (search_.results.empty()) refuse();
-        for (PlanResult& result : search_.results) add_interval(cluster_, cost_, result);
+        for (PlanResult& result : search_.results) add_derivatives(cluster_, cost_, result);
+        search_.spaces = {space_of(request_, list_)};
         list_infeasible();
         search_.layer_lowerings = bounder_.layer_lowerings();
         return std::move(search_);
@@ -473,7 +476,8 @@ class Search {
             search_.results.push_back(
                 {.plan = plan_of(request_, closest.choice),
                  .peak_memory_gib = to_gib(Bytes(closest.bytes)),
-                 .reason = closest.by_states ? kStatesDoNotFit : "does not fit in device memory"});
+                 .reason = closest.by_states ? kStatesDoNotFit : "does not fit in device memory",
+                 .limit = closest.by_states ? program::Limit::memory_states : program::Limit::memory_activations});
         }
     }
 
@@ -524,6 +528,7 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
     into.least_open_s = std::min(into.least_open_s, from.least_open_s);
+    std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
 }
 
 std::size_t proven_results(const PlanSearch& search) {

@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "sim/planner/exclusion.h"
 #include "sim/program/plan.h"
 #include "sim/program/plan_result.h"
 #include "sim/program/run_record.h"
+#include "sim/program/search_summary.h"
 #include "sim/program/sensitivity.h"
 #include "topologies/cluster.h"
 
@@ -40,6 +42,9 @@ struct PlanRequest {
     std::vector<std::int64_t> stage_layers;                   // blocks of each virtual stage; empty: any
     std::map<std::string, std::string> origins;
     std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
+    /// A limit on the peak memory of a rank below what the device leaves it; 0: none.
+    std::int64_t max_memory_bytes = 0;
+    std::vector<Exclusion> excluded;  // candidates that have one of these values are not considered
 };
 
 /// The order of the mesh's axes in which neighbouring stages lie next to each other. The search tries it beside
@@ -73,6 +78,7 @@ struct PlanSearch {
     std::int64_t simulated = 0;            // candidates that fit and whose lower bound was good enough
     /// A lower bound on the step time of every candidate that may fit and was not simulated; infinite if there is none.
     double least_open_s = std::numeric_limits<double>::infinity();
+    std::vector<program::SearchSpace> spaces;  // by implementation
 };
 
 /// A step time found by the search is right to this share: the second step is the one simulated, from which later ones
@@ -80,6 +86,12 @@ struct PlanSearch {
 inline constexpr double kStepTolerance = 2e-3;
 /// The number of leading results for which it is proven that no other candidate is faster by more than kStepTolerance.
 [[nodiscard]] std::size_t proven_results(const PlanSearch& search);
+/// By what share of its step time a candidate that was not simulated may be faster than the best one at most; 0 if
+/// none can be. The error of step times, kStepTolerance, comes on top.
+[[nodiscard]] double proven_gap(const PlanSearch& search);
+[[nodiscard]] program::SearchSummary summary_of(const PlanSearch& search);
+/// Sets PlanResult::to_first of every feasible result; the first one is the one with rank 1.
+void compare_with_first(std::vector<program::PlanResult>& results);
 
 /// The best plans, by branch and bound: `keep` (> 0) of them, of which the first `prove` (1 to keep) are proven to be
 /// the best; the further ones are the best of those that were simulated. Candidates with the same pipeline and

@@ -172,14 +172,18 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
     return result;
 }
 
-void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, PlanResult& result) {
-    if (result.plan.rates == program::Rates()) return;
+void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cost, PlanResult& result) {
     const Plan plan =
         is_simulated_whole(result.plan) ? result.plan : with_micro_batches(result.plan, depths_of(result.plan).few);
     program::Sensitivity sensitivity;
     const program::RunRecord record =
         run(program::lower(plan), cluster, cost, {.steps = kSteps, .sensitivity = &sensitivity});
     set_interval(plan, sensitivity, record.step_time_s, result);
+    result.shares = program::step_shares(sensitivity, result.bubble_fraction);
+    if (!result.shares.empty()) result.limit = result.shares.front().limit;
+    if (plan.rates != program::Rates()) {
+        result.slopes = program::rate_slopes(plan, sensitivity, record.step_time_s);
+    }
 }
 
 bool is_simulated_whole(const Plan& plan) {

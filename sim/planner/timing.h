@@ -15,8 +15,9 @@ namespace orrery::sim {
 /// difference is small, so that the step is right to 2e-3 (to 1e-4 for most plans).
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,
                                         const RooflineCost& cost);
-/// Sets the 90% interval of the result's step time, from one simulation with derivatives.
-void add_interval(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);
+/// Sets what follows from one simulation with derivatives: the 90% interval of the result's step time, its slopes, its
+/// shares and its limit. A long step's derivatives are those of a shorter one, relative to its time.
+void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
 
 /// Fills in the peak memory, whether the plan fits, and the reason if it does not.

@@ -3,13 +3,32 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/program/plan.h"
+#include "sim/program/step_limits.h"
 #include "sim/program/utilization.h"
 
 namespace orrery::program {
+
+/// The step time of a plan over that of the plan with rank 1.
+struct RatioToFirst {
+    double ratio = 1;               // predicted
+    double low = 1, high = 1;       // 90% interval of the measured ratio
+    double faster_probability = 0;  // probability that the plan is the faster one when both are measured
+    /// The model's known error cannot tell which of the two plans is faster.
+    [[nodiscard]] bool is_tie() const { return low <= 1 && high >= 1; }
+};
+
+/// The smallest change known that would help a plan.
+struct PlanFix {
+    std::string change;      // such as "micro-batch 2 instead of 4"
+    double gib = 0;          // by which the peak memory of the fullest rank changes
+    double step_time_s = 0;  // with the change
+};
 
 struct PlanResult {
     Plan plan;
@@ -23,6 +42,14 @@ struct PlanResult {
     double bubble_fraction = 0;          // the part of idle_fraction spent waiting for other pipeline stages
     bool feasible = false;  // false: `reason` says why, and at most peak_memory_gib of the figures above is set
     std::string reason;
+    /// d log(step time) / d log(rate), by the rates' full names (rate_slopes). Empty: not known.
+    std::map<std::string, double> slopes;
+    /// Where the time of a feasible plan's step goes, the largest share first (step_shares). Empty: not known.
+    std::vector<LimitShare> shares;
+    /// What limits the plan: of a feasible one the kind of work with the largest share; otherwise the memory it lacks.
+    std::optional<Limit> limit;
+    std::optional<RatioToFirst> to_first;  // ratio_to_first; not set: not known, or not feasible
+    std::optional<PlanFix> fix;
 };
 
 /// The memory that the fullest rank needs on its device, and the memory that it may use.

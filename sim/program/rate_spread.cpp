@@ -18,20 +18,6 @@ namespace {
 
 constexpr const char* kSchema = "orrery.rate_spread/1";
 
-/// The standard deviation of each resolved rate's logarithm, by full name.
-std::map<std::string, double> spreads_of(const Rates& rates, const RateSpread& spread) {
-    std::map<std::string, double> spreads;
-    for (const RateRow& row : rate_rows()) {
-        const Rates::Resolved& resolved = rates.of(row.key);
-        if (resolved.name.empty()) continue;
-        const Rate& rate = resolved.rate;
-        const auto of_key = spread.sd_of_key.find(std::string(row.name));
-        const bool uses_rate = rate.kind == topologies::Provenance::fitted || of_key == spread.sd_of_key.end();
-        spreads[resolved.name] = uses_rate ? rate.sd * std::sqrt(1 - rate.information) : of_key->second;
-    }
-    return spreads;
-}
-
 }  // namespace
 
 double RateSpread::correlation(const std::string& a, const std::string& b) const {
@@ -105,18 +91,36 @@ std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& s
     return slopes;
 }
 
-double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s, const RateSpread& spread) {
-    const std::map<std::string, double> slopes = rate_slopes(plan, sensitivity, step_time_s);
-    std::map<std::string, double> spreads = spreads_of(plan.rates, spread);
-    double variance = 0;  // the part of the rates
+std::map<std::string, double> rate_sds(const Rates& rates, const RateSpread& spread) {
+    std::map<std::string, double> spreads;
+    for (const RateRow& row : rate_rows()) {
+        const Rates::Resolved& resolved = rates.of(row.key);
+        if (resolved.name.empty()) continue;
+        const Rate& rate = resolved.rate;
+        const auto of_key = spread.sd_of_key.find(std::string(row.name));
+        const bool uses_rate = rate.kind == topologies::Provenance::fitted || of_key == spread.sd_of_key.end();
+        spreads[resolved.name] = uses_rate ? rate.sd * std::sqrt(1 - rate.information) : of_key->second;
+    }
+    return spreads;
+}
+
+double rates_variance(const std::map<std::string, double>& slopes, const std::map<std::string, double>& sds,
+                      const RateSpread& spread) {
+    double variance = 0;
     for (const auto& [name, slope] : slopes) {
         for (const auto& [other, other_slope] : slopes) {
             const double correlation = spread.correlation(name, other);
-            if (correlation != 0) variance += slope * spreads[name] * other_slope * spreads[other] * correlation;
+            if (correlation != 0) variance += slope * sds.at(name) * other_slope * sds.at(other) * correlation;
         }
     }
+    return std::max(variance, 0.0);
+}
+
+double step_time_sd(const Plan& plan, const Sensitivity& sensitivity, double step_time_s, const RateSpread& spread) {
+    const double variance =
+        rates_variance(rate_slopes(plan, sensitivity, step_time_s), rate_sds(plan.rates, spread), spread);
     constexpr double kScale = kNormalQuantile90 / kStudentQuantile90;
-    return std::hypot(kScale * std::sqrt(std::max(variance, 0.0)), spread.residual_sd);
+    return std::hypot(kScale * std::sqrt(variance), spread.residual_sd);
 }
 
 StepInterval interval90(double step_time_s, double sd) {

@@ -44,6 +44,13 @@ inline constexpr double kPriorWeight = 4;
 [[nodiscard]] std::map<std::string, double> rate_slopes(const Plan& plan, const Sensitivity& sensitivity,
                                                         double step_time_s);
 
+/// The standard deviation of each resolved rate's logarithm, by full name. A rate that was not fitted has that of its
+/// key.
+[[nodiscard]] std::map<std::string, double> rate_sds(const Rates& rates, const RateSpread& spread);
+/// J S J': the variance of a logarithm with the slopes J by rates with these standard deviations.
+[[nodiscard]] double rates_variance(const std::map<std::string, double>& slopes,
+                                    const std::map<std::string, double>& sds, const RateSpread& spread);
+
 /// 90% of a Student distribution with 4 degrees of freedom lie within this many scales. Errors of single runs have
 /// heavy tails.
 inline constexpr double kStudentQuantile90 = 2.13;

@@ -1,0 +1,159 @@
+#include "sim/planner/search_space.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "sim/program/plan_names.h"
+
+namespace orrery::sim {
+namespace {
+
+std::string joined(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+}
+
+std::string numbers(const std::set<std::int64_t>& values) {
+    std::vector<std::string> names;
+    for (const std::int64_t value : values) names.push_back(std::to_string(value));
+    return joined(names);
+}
+
+/// Collects the values of the candidates.
+struct Values {
+    std::set<std::int64_t> tp, pp, dp, cp, ep, chunks, micro_batches, shards;
+    std::set<program::Schedule> schedules;
+    std::set<program::DataParallel> kinds;
+    bool without_sp = false, with_sp = false, even = false, balanced = false, freed = false, kept = false,
+         dp_first = false, pp_first = false;
+
+    explicit Values(const CandidateList& list) {
+        for (const Family& family : list.families) {
+            add(family.choice);
+            micro_batches.insert(family.micro_batches.begin(), family.micro_batches.end());
+            for (const Sharding& sharding : list.shardings_of(family)) add(sharding, family.choice);
+        }
+    }
+
+  private:
+    void add(const Choice& choice) {
+        tp.insert(choice.tp);
+        pp.insert(choice.pp);
+        dp.insert(choice.dp);
+        cp.insert(choice.cp);
+        ep.insert(choice.ep);
+        if (choice.pp > 1) schedules.insert(choice.schedule);
+        chunks.insert(choice.chunks);
+        (choice.sequence_parallel ? with_sp : without_sp) = true;
+        (choice.ends == program::EndWeights() ? even : balanced) = true;
+    }
+    void add(const Sharding& sharding, const Choice& choice) {
+        kinds.insert(sharding.data_parallel);
+        if (sharding.dp_shard > 0) shards.insert(sharding.dp_shard);
+        if (row_of(sharding.data_parallel).shards_parameters) (sharding.reshards ? freed : kept) = true;
+        if (choice.pp > 1) (sharding.pp_before_dp ? pp_first : dp_first) = true;
+    }
+};
+
+std::string either(bool first, const std::string& first_name, bool second, const std::string& second_name) {
+    std::vector<std::string> names;
+    if (first) names.push_back(first_name);
+    if (second) names.push_back(second_name);
+    return joined(names);
+}
+
+template <typename Values>
+std::string names(const Values& values) {
+    std::vector<std::string> found;
+    for (const auto value : values) found.emplace_back(name_of(value));
+    return joined(found);
+}
+
+std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, const CandidateList& list) {
+    const Values values(list);
+    std::vector<program::SearchSpace::Choice> choices;
+    const auto add = [&](const std::string& name, const std::string& text) {
+        if (!text.empty()) choices.push_back({name, text});
+    };
+    add("tp", numbers(values.tp));
+    add("cp", numbers(values.cp));
+    if (request.model.has_experts()) add("ep", numbers(values.ep));
+    add("pp", numbers(values.pp));
+    add("dp", numbers(values.dp));
+    add("sp", either(values.without_sp, "no", values.with_sp, "yes"));
+    add("data", names(values.kinds));
+    add("shards", values.shards.empty() ? "" : "all replicas, " + numbers(values.shards));
+    add("gathered", either(values.freed, "freed", values.kept, "kept"));
+    add("order", either(values.dp_first, mesh_order_text(program::Parallelism()), values.pp_first,
+                        mesh_order_text(program::Parallelism{.order = kStagesBeforeReplicas})));
+    add("schedule", names(values.schedules));
+    add("VPP", numbers(values.chunks));
+    add("stages", request.stage_layers.empty() ? either(values.even, "even", values.balanced, "balanced")
+                                               : program::stage_layout_text(request.stage_layers));
+    std::vector<std::string> recompute;
+    for (const program::Recompute kind : list.recompute) {
+        const bool only_where_needed = kind != list.recompute.front();
+        recompute.push_back(name_of(kind) + (only_where_needed ? " where needed to fit" : ""));
+    }
+    add("recompute", joined(recompute));
+    add("micro-batch", numbers(values.micro_batches));
+    return choices;
+}
+
+/// The names of a list that the implementation supports (all of `known` if it states nothing) and the search left out.
+std::vector<std::string> unsearched(const models::Support& supports, const std::vector<std::string>& listed,
+                                    const std::vector<std::string>& known, const std::vector<std::string>& tried) {
+    std::vector<std::string> names;
+    for (const std::string& name : known) {
+        const bool has = supports.source.empty() || models::Support::lists(listed, name);
+        if (has && std::find(tried.begin(), tried.end(), name) == tried.end()) names.push_back(name);
+    }
+    return names;
+}
+
+std::vector<std::string> outside(const PlanRequest& request, const CandidateList& list) {
+    const models::Support& supports = request.implementation.supports;
+    std::vector<std::string> texts;
+    const auto add_names = [&](const std::string& what, const std::vector<std::string>& left) {
+        if (!left.empty()) texts.push_back(what + " " + joined(left));
+    };
+    std::vector<std::string> tried;
+    for (const program::Schedule schedule : request.schedules) tried.push_back(name_of(schedule));
+    const bool pipelines = std::any_of(list.families.begin(), list.families.end(),
+                                       [](const Family& family) { return family.choice.pp > 1; });
+    if (pipelines) {
+        add_names("schedules",
+                  unsearched(supports, supports.schedules, names_of<program::Schedule>(), tried));
+        texts.emplace_back("stages that are neither even nor balanced by the weight of embedding and head");
+        add_names("vocabulary parallelism",
+                  unsearched(supports, supports.vocabulary_parallel, names_of<program::VocabularyParallel>(),
+                             {name_of(program::VocabularyParallel::none)}));
+    }
+    tried.clear();
+    for (const program::DataParallel kind : request.data_parallel) tried.push_back(name_of(kind));
+    add_names("data parallelism", unsearched(supports, supports.data_parallel, names_of<program::DataParallel>(), tried));
+    if (list.left_out > 0) {
+        texts.push_back("micro-batches above " + std::to_string(kEveryMicroBatch) +
+                        " that lie within an eighth of one that is searched");
+    }
+    texts.emplace_back("recomputation that is not needed to fit, and other sets of recomputed parts or blocks");
+    add_names("offload of", unsearched(supports, supports.offload, {"activations", "optimizer", "parameters"}, {}));
+    if (request.model.has_experts() && (supports.source.empty() || models::Support::lists(supports.axes, "etp"))) {
+        texts.emplace_back("experts sharded over tensor-parallel ranks (etp)");
+    }
+    texts.emplace_back("other orders of the mesh's axes, and other placements of ranks");
+    for (const Exclusion& exclusion : request.excluded) texts.push_back("excluded: " + text_of(exclusion));
+    return texts;
+}
+
+}  // namespace
+
+program::SearchSpace space_of(const PlanRequest& request, const CandidateList& list) {
+    return {.implementation = request.implementation.name,
+            .searched = searched(request, list),
+            .outside = outside(request, list)};
+}
+
+}  // namespace orrery::sim
