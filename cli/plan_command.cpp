@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <limits>
 #include <map>
@@ -11,12 +10,14 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/plan_goal.h"
 #include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/data.h"
 #include "reports/model_text.h"
 #include "reports/ranked_plans.h"
+#include "reports/search_text.h"
 #include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/planner/planner.h"
@@ -38,6 +39,7 @@ struct PlanOptions {
     bool json = false, strict = false;
     std::optional<double> memory_margin_gib;
     models::ModelParts parts = models::ModelParts::whole;
+    PlanGoal goal;
 };
 
 std::vector<std::string> schedule_names() {
@@ -196,6 +198,10 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
         request.training.memory.recompute_parts = options.recompute_parts;
         request.recompute = {program::Recompute::selective};
     }
+    request.excluded = exclusions_of(options.goal);
+    request.max_memory_bytes = max_memory_bytes(
+        options.goal, {.cluster = cluster, .parallelism = {.dp = options.devices}, .training = request.training},
+        options.memory_margin_gib);
     request.origins = origins_of(options);
     return request;
 }
@@ -216,22 +222,50 @@ void check_schedule(const PlanOptions& options, const std::vector<std::string>& 
                          : fmt::format("{}, which {} has", fmt::join(known, ", "), fmt::join(implementations, ", ")));
 }
 
-/// The plans of several implementations, ranked together. An implementation without a plan adds its error to `notes`;
-/// if none has a plan, the first error is thrown.
-sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& model,
-                           const topologies::ClusterSpec& spec, std::vector<std::string>& notes) {
-    const std::vector<std::string> names =
+/// A request for each implementation to search.
+std::vector<sim::PlanRequest> requests_of(const PlanOptions& options, const models::ModelSpec& model,
+                                          const topologies::ClusterSpec& spec) {
+    std::vector<std::string> names =
         options.implementations.empty() ? sim::default_implementations(spec) : options.implementations;
+    drop_excluded(options.goal, names);
     check_schedule(options, names);
-    const topologies::Cluster cluster(spec);
+    std::vector<sim::PlanRequest> requests;
+    for (const std::string& name : names) requests.push_back(make_request(options, model, spec, name));
+    return requests;
+}
+
+/// The least memory of any plan of the requests.
+sim::LeastMemory least_memory_of(const std::vector<sim::PlanRequest>& requests, const topologies::Cluster& cluster) {
+    sim::LeastMemory least;
+    for (const sim::PlanRequest& request : requests) {
+        try {
+            least.merge(sim::least_memory_of(request, cluster));
+        } catch (const InputError&) {
+            continue;  // the search says why this implementation has no plan
+        }
+    }
+    return least;
+}
+
+/// Numbers of plans.
+struct Wanted {
+    std::size_t keep = 1, prove = 1;
+};
+
+/// The plans of several implementations, ranked together. An implementation without a plan adds its error to `notes`;
+/// if none has a plan, the first error is thrown. `max_memory_bytes`: a further limit; 0: none.
+sim::PlanSearch search_all(const std::vector<sim::PlanRequest>& requests, const topologies::Cluster& cluster,
+                           std::int64_t max_memory_bytes, const Wanted& wanted, std::vector<std::string>& notes) {
     sim::PlanSearch all;
     std::exception_ptr problem;
     bool found = false;
-    for (const std::string& name : names) {
+    for (sim::PlanRequest request : requests) {
+        const std::string& name = request.implementation.name;
+        if (max_memory_bytes > 0 && (request.max_memory_bytes == 0 || max_memory_bytes < request.max_memory_bytes)) {
+            request.max_memory_bytes = max_memory_bytes;
+        }
         try {
-            sim::merge(all,
-                       sim::search_plans(make_request(options, model, spec, name), cluster, options.top, options.prove),
-                       options.top);
+            sim::merge(all, sim::search_plans(request, cluster, wanted.keep, wanted.prove), wanted.keep);
             found = true;
         } catch (const InfeasibleError& error) {
             if (!problem) problem = std::current_exception();
@@ -245,31 +279,13 @@ sim::PlanSearch search_all(const PlanOptions& options, const models::ModelSpec& 
     return all;
 }
 
-/// How far the search looked into its candidates.
-std::string effort_text(const sim::PlanSearch& search) {
-    const auto number = [](std::int64_t count) { return reports::format_integer(count); };
-    std::string text =
-        fmt::format("{} of them one by one; {} do not fit", number(search.bounded), number(search.too_large));
-    if (search.dominated > 0) text += fmt::format(", {} are no faster than a similar one", number(search.dominated));
-    return text +
-           fmt::format("; {} lowered, {} simulated", number(search.candidate_lowerings), number(search.simulated));
-}
-
-/// Which ranks of the table are proven.
-std::string proof_text(const sim::PlanSearch& search) {
-    if (std::isinf(search.least_open_s)) return "proven: every plan that fits was simulated\n";
-    const std::size_t proven = sim::proven_results(search);
-    return fmt::format("{} proven: no other plan considered is faster by more than {}\n",
-                       proven == 1 ? "rank 1 is" : fmt::format("ranks 1 to {} are", proven),
-                       reports::format_percent(sim::kStepTolerance));
-}
-
 int run_plan(const PlanOptions& options) {
     check_outputs({{"--output", options.output}},
                   {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_degrees(options, model);
     check_together(options);
+    check_goal(options.goal, options.top, options.prove);
     if (options.prove > options.top) {
         throw InputError("command line", "--prove-top", std::to_string(options.prove),
                          "at most --top, " + std::to_string(options.top));
@@ -278,25 +294,32 @@ int run_plan(const PlanOptions& options) {
         (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
     }
     const topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, options.devices);
+    const topologies::Cluster cluster(spec);
+    const std::vector<sim::PlanRequest> requests = requests_of(options, model, spec);
     std::vector<std::string> notes;
-    const sim::PlanSearch search = search_all(options, model, spec, notes);
-    if (options.strict) refuse_assumptions(program::lower(search.results.front().plan), "the best plan");
-    std::vector<program::PlanResult> ranked = search.results;
+    const auto search = [&](std::int64_t max_memory_bytes, std::size_t keep) {
+        std::vector<std::string> at_limit;  // that an implementation has no plan within a lower limit is no news
+        return search_all(requests, cluster, max_memory_bytes, {keep, std::min(keep, options.prove)},
+                          max_memory_bytes == 0 ? notes : at_limit);
+    };
+    const sim::ObjectiveSearch found =
+        search_for(options.goal, options.top, search, [&] { return least_memory_of(requests, cluster); });
+    const std::vector<program::PlanResult>& ranked = found.results;
+    if (options.strict) refuse_assumptions(program::lower(ranked.front().plan), "the best plan");
     if (!options.output.empty()) {
-        write_file_atomically(options.output, program::to_json_text(search.results.front().plan));
+        write_file_atomically(options.output, program::to_json_text(ranked.front().plan));
     }
     if (options.json) {
         for (const std::string& note : notes) say("orrery: without " + note + "\n");
-        std::erase_if(ranked, [](const program::PlanResult& result) { return !result.feasible; });
-        print(reports::ranked_plans_json(ranked));
+        print(reports::ranked_plans_json(ranked, found.summary));
         return kExitDone;
     }
-    print(fmt::format("{} ({}) on {}: {} plans considered, {}\n", model.name, reports::parameters_text(model),
-                      reports::size_text(spec), reports::format_integer(search.considered), effort_text(search)));
+    print(fmt::format("{} ({}) on {}: {}\n", model.name, reports::parameters_text(model), reports::size_text(spec),
+                      reports::search_counts_text(found.summary.counts)));
     print(reports::left_out_text(model));
     for (const std::string& note : notes) print("without " + note + "\n");
     print(reports::ranked_plans_text(ranked, options.top));
-    print(proof_text(search));
+    print(reports::proof_text(ranked, found.summary));
     if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
     return kExitDone;
 }
@@ -368,6 +391,7 @@ void add_plan(CLI::App& app, Action& chosen) {
             "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
         ->delimiter(',');
     add_choice_options(*command, *options);
+    add_goal_options(*command, options->goal);
     command->add_option("--data", options->data, "`synthetic`, or a text file whose bytes are the tokens")
         ->capture_default_str();
     command->add_option("--seed", options->seed, "Seed of weights and synthetic data")
@@ -386,8 +410,12 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_flag(
         "--strict", options->strict,
         "Refuse a best plan whose prediction rests on rates or on figures of devices and links that are assumptions");
-    command->add_flag("--json", options->json, "Print orrery.plans/1 JSON");
+    command->add_flag("--json", options->json, "Print orrery.plans/2 JSON");
     command->footer(
+        "Least memory of plans as fast as the best: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 "
+        "--global-batch 128 --seq 8192 --objective memory --max-step-time 5%\n"
+        "Front of time and memory: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 128 "
+        "--seq 8192 --pareto --exclude zero3 --exclude tp=8\n"
         "Example: orrery plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq 8192");
     command->callback([options, &chosen] { chosen = [options] { return run_plan(*options); }; });
 }

@@ -108,6 +108,13 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"P(fits)"},
          [](const PlanResult& r) { return format_percent(outlook_of(r).fit_probability); },
          [](const PlanResult& r) { return !r.plan.cluster.device.host_runs_compute; }},
+        {{"fastest within GiB"},
+         [](const PlanResult& r) {
+             return r.fastest_within.has_value() ? format_fixed(r.fastest_within->low_gib, 1) + " to " +
+                                                       format_fixed(r.fastest_within->high_gib, 1)
+                                                 : "-";
+         },
+         [](const PlanResult& r) { return r.fastest_within.has_value(); }},
         {{"exposed comm."}, [](const PlanResult& r) { return format_seconds(r.exposed_communication_s); }, nullptr},
         {{"bubble"}, [](const PlanResult& r) { return format_percent(r.bubble_fraction); }, nullptr},
         {{"idle"}, [](const PlanResult& r) { return format_percent(r.idle_fraction); }, nullptr}};
@@ -144,6 +151,60 @@ json figure(bool feasible, double value) {
     return feasible ? json(value) : json(nullptr);
 }
 
+/// A plan other than the first that cannot be told apart from it.
+bool is_tied(const PlanResult& result, std::size_t place) {
+    return place > 1 && result.to_first.has_value() && result.to_first->is_tie();
+}
+
+std::string ties_text(std::span<const PlanResult> results, std::size_t max_rows) {
+    std::size_t place = 0, ties = 0;
+    for (const PlanResult& result : results) {
+        if (result.feasible && ++place <= max_rows && is_tied(result, place)) ++ties;
+    }
+    if (ties == 0) return "";
+    return "=: indistinguishable from 1, since the 90% interval of the ratio of the two steps contains 1\n";
+}
+
+json fix_json(const PlanResult& result) {
+    if (!result.fix.has_value()) return nullptr;
+    return {{"change", result.fix->change}, {"gib", result.fix->gib}, {"step_time_s", result.fix->step_time_s}};
+}
+
+/// What the model's known errors and the step's derivatives say about a result.
+void add_standing(const PlanResult& result, json& object) {
+    const bool compared = result.to_first.has_value();
+    object["tie"] = compared ? json(result.to_first->is_tie()) : json(nullptr);
+    object["step_ratio_to_first"] = figure(compared, compared ? result.to_first->ratio : 0);
+    if (compared) object["step_ratio_to_first_interval90"] = {result.to_first->low, result.to_first->high};
+    object["faster_than_first_probability"] = figure(compared, compared ? result.to_first->faster_probability : 0);
+    object["binding_constraint"] =
+        result.limit.has_value() ? json(std::string(program::name_of(*result.limit))) : json(nullptr);
+    json shares = json::object();
+    for (const program::LimitShare& one : result.shares) shares[std::string(program::name_of(one.limit))] = one.share;
+    object["step_shares"] = std::move(shares);
+    if (result.fastest_within.has_value()) {
+        object["fastest_within_gib"] = {result.fastest_within->low_gib, result.fastest_within->high_gib};
+    }
+    object["fix"] = fix_json(result);
+}
+
+json counts_json(const program::SearchCounts& counts) {
+    return {{"considered", counts.considered}, {"bounded", counts.bounded},     {"sketched", counts.sketched},
+            {"simulated", counts.simulated},   {"too_large", counts.too_large}, {"dominated", counts.dominated},
+            {"left_out", counts.left_out},     {"searches", counts.searches}};
+}
+
+json spaces_json(const std::vector<program::SearchSpace>& spaces) {
+    json list = json::array();
+    for (const program::SearchSpace& space : spaces) {
+        json searched = json::object();
+        for (const auto& [name, values] : space.searched) searched[name] = values;
+        list.push_back(
+            {{"implementation", space.implementation}, {"searched", std::move(searched)}, {"outside", space.outside}});
+    }
+    return list;
+}
+
 }  // namespace
 
 std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t max_rows) {
@@ -164,7 +225,7 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         if (!result.feasible) continue;
         ++place;
         if (place > max_rows) continue;
-        std::vector<std::string> cells = {fmt::format("{}", place)};
+        std::vector<std::string> cells = {fmt::format("{}{}", place, is_tied(result, place) ? "=" : "")};
         for (const PlanColumn* column : columns) cells.push_back(column->cell(result));
         table.add_row(std::move(cells));
         std::string of_type = utilization_words(result.plan, result.utilization);
@@ -174,6 +235,7 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
     if (place > 0) {
         text = table.to_text();
         if (place > max_rows) text += fmt::format("and {} more feasible plans\n", place - max_rows);
+        text += ties_text(results, max_rows);
         for (const std::string& line : words) text += line + "\n";
         text +=
             "VPP: model chunks of a pipeline rank; peak GiB: in use on the fullest device; bubble: waits for other "
@@ -194,7 +256,7 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
     return text + reasons_text(results);
 }
 
-std::string ranked_plans_json(std::span<const PlanResult> results) {
+std::string ranked_plans_json(std::span<const PlanResult> results, const program::SearchSummary& search) {
     json plans = json::array();
     int place = 0;
     for (const PlanResult& result : results) {
@@ -220,10 +282,19 @@ std::string ranked_plans_json(std::span<const PlanResult> results) {
         object["exposed_communication_s"] = figure(result.feasible, result.exposed_communication_s);
         object["idle_fraction"] = figure(result.feasible, result.idle_fraction);
         object["bubble_fraction"] = figure(result.feasible, result.bubble_fraction);
+        add_standing(result, object);
         object["plan"] = json::parse(program::to_json_text(result.plan));
         plans.push_back(std::move(object));
     }
-    const json document = {{"schema", "orrery.plans/1"}, {"plans", std::move(plans)}};
+    const json document = {
+        {"schema", "orrery.plans/2"},
+        {"objective", std::string(program::name_of(search.objective))},
+        {"memory_limit_gib", search.memory_limit_gib},
+        {"step_limit_s", figure(!std::isinf(search.step_limit_s), search.step_limit_s)},
+        {"considered", counts_json(search.counts)},
+        {"proven_gap", {{"gap", search.proven_gap}, {"tolerance", search.tolerance}, {"ranks", search.proven_ranks}}},
+        {"space", spaces_json(search.spaces)},
+        {"plans", std::move(plans)}};
     return document.dump(2) + "\n";
 }
 

@@ -106,8 +106,8 @@ Exclusion exclusion_named(const std::string& text, const std::string& flag) {
 
 std::string text_of(const Exclusion& exclusion) {
     const std::vector<std::string>& allowed = allowed_values(exclusion.field);
-    const std::string value = allowed.empty() ? std::to_string(exclusion.value)
-                                              : allowed.at(static_cast<std::size_t>(exclusion.value));
+    const std::string value =
+        allowed.empty() ? std::to_string(exclusion.value) : allowed.at(static_cast<std::size_t>(exclusion.value));
     return std::string(name_of(exclusion.field)) + "=" + value;
 }
 

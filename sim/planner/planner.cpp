@@ -83,6 +83,7 @@ class Search {
         limit_ = memory_per_rank_bytes(plan_of(request_, choice_of({.rung = Rung::flat})),
                                        request_.memory_margin_gib);  // the same for every plan
         if (request_.max_memory_bytes > 0) limit_ = std::min(limit_, request_.max_memory_bytes);
+        search_.memory_limit_bytes = limit_;
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             // A bound prunes only what is slower by more than the error of a step time.
@@ -528,6 +529,7 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
     into.least_open_s = std::min(into.least_open_s, from.least_open_s);
+    into.memory_limit_bytes = std::max(into.memory_limit_bytes, from.memory_limit_bytes);
     std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
 }
 

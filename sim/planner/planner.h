@@ -79,6 +79,7 @@ struct PlanSearch {
     /// A lower bound on the step time of every candidate that may fit and was not simulated; infinite if there is none.
     double least_open_s = std::numeric_limits<double>::infinity();
     std::vector<program::SearchSpace> spaces;  // by implementation
+    std::int64_t memory_limit_bytes = 0;       // the most that a rank may use
 };
 
 /// A step time found by the search is right to this share: the second step is the one simulated, from which later ones
@@ -89,6 +90,7 @@ inline constexpr double kStepTolerance = 2e-3;
 /// By what share of its step time a candidate that was not simulated may be faster than the best one at most; 0 if
 /// none can be. The error of step times, kStepTolerance, comes on top.
 [[nodiscard]] double proven_gap(const PlanSearch& search);
+/// For the objective of least time.
 [[nodiscard]] program::SearchSummary summary_of(const PlanSearch& search);
 /// Sets PlanResult::to_first of every feasible result; the first one is the one with rank 1.
 void compare_with_first(std::vector<program::PlanResult>& results);

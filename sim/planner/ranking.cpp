@@ -1,6 +1,7 @@
 // What is known about the order of a search's results: the gap that is proven, and which results are tied.
 #include <algorithm>
 
+#include "core/units.h"
 #include "sim/planner/planner.h"
 #include "sim/program/step_ratio.h"
 
@@ -12,7 +13,8 @@ double proven_gap(const PlanSearch& search) {
 }
 
 program::SearchSummary summary_of(const PlanSearch& search) {
-    return {.counts = {.considered = search.considered,
+    return {.memory_limit_gib = to_gib(Bytes(search.memory_limit_bytes)),
+            .counts = {.considered = search.considered,
                        .bounded = search.bounded,
                        .sketched = search.candidate_lowerings,
                        .simulated = search.simulated,

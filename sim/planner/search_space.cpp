@@ -26,7 +26,7 @@ struct Values {
     std::set<std::int64_t> tp, pp, dp, cp, ep, chunks, micro_batches, shards;
     std::set<program::Schedule> schedules;
     std::set<program::DataParallel> kinds;
-    bool without_sp = false, with_sp = false, even = false, balanced = false, freed = false, kept = false,
+    bool without_sp = false, with_sp = false, even = false, uneven = false, freed = false, kept = false,
          dp_first = false, pp_first = false;
 
     explicit Values(const CandidateList& list) {
@@ -47,7 +47,7 @@ struct Values {
         if (choice.pp > 1) schedules.insert(choice.schedule);
         chunks.insert(choice.chunks);
         (choice.sequence_parallel ? with_sp : without_sp) = true;
-        (choice.ends == program::EndWeights() ? even : balanced) = true;
+        (choice.ends == program::EndWeights() ? even : uneven) = true;
     }
     void add(const Sharding& sharding, const Choice& choice) {
         kinds.insert(sharding.data_parallel);
@@ -86,11 +86,13 @@ std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, c
     add("data", names(values.kinds));
     add("shards", values.shards.empty() ? "" : "all replicas, " + numbers(values.shards));
     add("gathered", either(values.freed, "freed", values.kept, "kept"));
-    add("order", either(values.dp_first, mesh_order_text(program::Parallelism()), values.pp_first,
-                        mesh_order_text(program::Parallelism{.order = kStagesBeforeReplicas})));
+    const std::string dp_first = mesh_order_text(program::Parallelism()),
+                      pp_first = mesh_order_text(program::Parallelism{.order = kStagesBeforeReplicas});
+    add("order", values.dp_first && values.pp_first ? dp_first + " or " + pp_first
+                                                    : either(values.dp_first, dp_first, values.pp_first, pp_first));
     add("schedule", names(values.schedules));
     add("VPP", numbers(values.chunks));
-    add("stages", request.stage_layers.empty() ? either(values.even, "even", values.balanced, "balanced")
+    add("stages", request.stage_layers.empty() ? either(values.even, "even", values.uneven, "uneven (balanced)")
                                                : program::stage_layout_text(request.stage_layers));
     std::vector<std::string> recompute;
     for (const program::Recompute kind : list.recompute) {
@@ -124,16 +126,16 @@ std::vector<std::string> outside(const PlanRequest& request, const CandidateList
     const bool pipelines = std::any_of(list.families.begin(), list.families.end(),
                                        [](const Family& family) { return family.choice.pp > 1; });
     if (pipelines) {
-        add_names("schedules",
-                  unsearched(supports, supports.schedules, names_of<program::Schedule>(), tried));
-        texts.emplace_back("stages that are neither even nor balanced by the weight of embedding and head");
+        add_names("schedules", unsearched(supports, supports.schedules, names_of<program::Schedule>(), tried));
+        texts.emplace_back("other uneven stages than those that balance embedding and head");
         add_names("vocabulary parallelism",
                   unsearched(supports, supports.vocabulary_parallel, names_of<program::VocabularyParallel>(),
                              {name_of(program::VocabularyParallel::none)}));
     }
     tried.clear();
     for (const program::DataParallel kind : request.data_parallel) tried.push_back(name_of(kind));
-    add_names("data parallelism", unsearched(supports, supports.data_parallel, names_of<program::DataParallel>(), tried));
+    add_names("data parallelism",
+              unsearched(supports, supports.data_parallel, names_of<program::DataParallel>(), tried));
     if (list.left_out > 0) {
         texts.push_back("micro-batches above " + std::to_string(kEveryMicroBatch) +
                         " that lie within an eighth of one that is searched");

@@ -30,6 +30,11 @@ struct PlanFix {
     double step_time_s = 0;  // with the change
 };
 
+/// Limits on the memory of a rank.
+struct LimitRange {
+    double low_gib = 0, high_gib = 0;
+};
+
 struct PlanResult {
     Plan plan;
     double step_time_s = 0;                            // steady period
@@ -49,6 +54,8 @@ struct PlanResult {
     /// What limits the plan: of a feasible one the kind of work with the largest share; otherwise the memory it lacks.
     std::optional<Limit> limit;
     std::optional<RatioToFirst> to_first;  // ratio_to_first; not set: not known, or not feasible
+    /// Set on a Pareto front: no plan is faster whose peak memory is at most a limit within this range.
+    std::optional<LimitRange> fastest_within;
     std::optional<PlanFix> fix;
 };
 

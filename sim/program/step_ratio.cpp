@@ -13,8 +13,7 @@ double step_ratio_sd(const PlanResult& a, const PlanResult& b, const RateSpread&
     std::map<std::string, double> sds = rate_sds(a.plan.rates, spread);
     sds.merge(rate_sds(b.plan.rates, spread));
     const double scale = kNormalQuantile90 / kStudentQuantile90;
-    return std::hypot(scale * std::sqrt(rates_variance(difference, sds, spread)),
-                      std::sqrt(2.0) * spread.residual_sd);
+    return std::hypot(scale * std::sqrt(rates_variance(difference, sds, spread)), std::sqrt(2.0) * spread.residual_sd);
 }
 
 std::optional<RatioToFirst> ratio_to_first(const PlanResult& result, const PlanResult& first,

@@ -12,9 +12,10 @@ namespace orrery::program {
 /// J, S and q as for step_time_sd, with the derivatives of each plan by the names of its rates. An error of a rate that
 /// both plans share moves both steps, so only the difference of their derivatives counts; rates of two stacks that were
 /// fitted together keep their correlation. r is RateSpread::residual_sd: what no rate explains is assumed to be
-/// independent between the two plans. The published runs of one job under several layouts support that: the ratio of
-/// two of them is off by sqrt(2) times 0.035 (every job weighted alike; 0.032 if tp, pp and cp agree), one alone by
-/// 0.037. For plans that differ less than any two published runs the assumption is cautious. 0 for twice the same plan.
+/// independent between the two plans. Published runs of one job under several layouts support that: the ratio of two of
+/// them is off by sqrt(2) times 0.035 (every job weighted alike), one alone by 0.037; and the interval holds for 85% of
+/// their ratios, 95% as the mean of the jobs (tests/cli/tie_accuracy_test.cpp). Plans that differ less than any two
+/// published runs may share more of that error; for them the assumption is cautious. 0 for twice the same plan.
 [[nodiscard]] double step_ratio_sd(const PlanResult& a, const PlanResult& b,
                                    const RateSpread& spread = built_in_spread());
 

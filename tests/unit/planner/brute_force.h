@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -34,6 +35,23 @@ class BruteForce {
         device.memory_capacity_gib.value = to_gib(Bytes(*middle)) + kDefaultMemoryMarginGib + reserved + 1e-6;
     }
 
+    /// Limits the memory of a rank below the device's.
+    void limit(std::int64_t bytes) { request_.max_memory_bytes = bytes; }
+
+    /// The least memory of any plan with any recomputation.
+    std::int64_t least_bytes() {
+        const std::vector<PartSet> sets = part_sets(request_, topologies::Cluster(request_.cluster), cost_);
+        std::int64_t least = std::numeric_limits<std::int64_t>::max();
+        for (Choice choice : choices_of(list_)) {
+            for (const PartSet set :
+                 choice.recompute == program::Recompute::selective ? sets : std::vector<PartSet>{0}) {
+                choice.recompute_parts = set;
+                least = std::min(least, bytes(choice));
+            }
+        }
+        return least;
+    }
+
     /// All plans that fit, each with the least recomputation of its kind, fastest first.
     std::vector<program::PlanResult> results() {
         const topologies::Cluster cluster(request_.cluster);
@@ -58,7 +76,10 @@ class BruteForce {
         if (fresh) entry->second = peak_of(plan_of(request_, choice));
         return entry->second;
     }
-    bool fits(const Choice& choice) { return bytes(choice) <= memory_per_rank_bytes(plan_of(request_, choice)); }
+    bool fits(const Choice& choice) {
+        const std::int64_t limit = request_.max_memory_bytes > 0 ? request_.max_memory_bytes : bytes(choice);
+        return bytes(choice) <= std::min(limit, memory_per_rank_bytes(plan_of(request_, choice)));
+    }
 
     /// Sets the least recomputation of the choice's kind with which it fits; false if it does not.
     bool recompute_enough(const std::vector<PartSet>& sets, Choice& choice) {

@@ -31,9 +31,9 @@ TEST(Exclusion, ParsesFieldsValuesAndBareNames) {
     EXPECT_EQ(exclusion_named("zb-v", "--exclude"), exclusion_named("schedule=zb-v", "--exclude"));
     EXPECT_EQ(exclusion_named("zero3", "--exclude"), exclusion_named("data=zero3", "--exclude"));
     EXPECT_EQ(exclusion_named("full", "--exclude"), exclusion_named("recompute=full", "--exclude"));
-    for (const char* text : {"stack=nemo", "dp=8", "cp=2", "ep=4", "pp=3", "sp=yes", "data=ddp", "shards=8",
-                             "gathered=kept", "order=tp,cp,ep,pp,dp", "schedule=1f1b", "VPP=2", "stages=uneven",
-                             "recompute=none"}) {
+    for (const char* text :
+         {"stack=nemo", "dp=8", "cp=2", "ep=4", "pp=3", "sp=yes", "data=ddp", "shards=8", "gathered=kept",
+          "order=tp,cp,ep,pp,dp", "schedule=1f1b", "VPP=2", "stages=uneven", "recompute=none"}) {
         EXPECT_EQ(text_of(exclusion_named(text, "--exclude")), text);
     }
 }

@@ -48,7 +48,8 @@ TEST(StepLimits, NothingIsKnownWithoutDerivatives) {
 TEST(StepLimits, EveryAxisIsCommunicationAndNamesDiffer) {
     for (const GroupAxis axis : kAxes) {
         for (const bool between_nodes : {false, true}) {
-            const Limit limit = step_shares({{cell_of(CommKind::all_reduce, axis, between_nodes), 1.0}}, 0).front().limit;
+            const Limit limit =
+                step_shares({{cell_of(CommKind::all_reduce, axis, between_nodes), 1.0}}, 0).front().limit;
             const std::string name(name_of(limit));
             EXPECT_NE(name.find("communication"), std::string::npos) << name_of(axis);
             EXPECT_EQ(name.find("between_nodes") != std::string::npos, between_nodes) << name_of(axis);

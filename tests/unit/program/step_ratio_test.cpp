@@ -68,7 +68,8 @@ TEST(StepRatio, TiesAreRatiosWhoseIntervalHoldsOne) {
     ASSERT_TRUE(far.has_value());
     EXPECT_FALSE(far->is_tie());
     // 5% of the distribution lie beyond the end of its 90% interval.
-    const auto at_end = ratio_to_first(result_of("d", 10 * std::exp(2.13 * std::sqrt(2.0) * 0.03), slopes), first, spread);
+    const auto at_end =
+        ratio_to_first(result_of("d", 10 * std::exp(2.13 * std::sqrt(2.0) * 0.03), slopes), first, spread);
     EXPECT_NEAR(at_end->faster_probability, 0.05, 1e-3);
     const auto equal = ratio_to_first(result_of("e", 10, slopes), first, spread);
     EXPECT_NEAR(equal->faster_probability, 0.5, 1e-12);

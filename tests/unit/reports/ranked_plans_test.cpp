@@ -74,8 +74,8 @@ TEST(RankedPlans, OmittedPlansAreCounted) {
 }
 
 TEST(RankedPlans, Json) {
-    const std::string text = ranked_plans_json(sample_results());
-    EXPECT_EQ(text.rfind("{\n  \"schema\": \"orrery.plans/1\"", 0), 0U);
+    const std::string text = ranked_plans_json(sample_results(), {});
+    EXPECT_EQ(text.rfind("{\n  \"schema\": \"orrery.plans/2\"", 0), 0U);
     const auto document = nlohmann::json::parse(text);
     const auto& plans = document.at("plans");
     ASSERT_EQ(plans.size(), 5U);
@@ -90,6 +90,19 @@ TEST(RankedPlans, Json) {
     EXPECT_EQ(plans[0].at("plan").at("name"), "sample");
 }
 
+/// Results of which the second is tied with the first and the third is not.
+std::vector<program::PlanResult> compared() {
+    std::vector<program::PlanResult> results{feasible(1.5), feasible(1.6), feasible(2.25), infeasible("heads", 91)};
+    results[0].to_first = program::RatioToFirst{};
+    results[1].to_first = program::RatioToFirst{.ratio = 1.07, .low = 0.97, .high = 1.2, .faster_probability = 0.12};
+    results[2].to_first = program::RatioToFirst{.ratio = 1.5, .low = 1.3, .high = 1.7, .faster_probability = 0.001};
+    results[0].shares = {{program::Limit::compute, 0.75}, {program::Limit::tp_nic, 0.25}};
+    results[0].limit = program::Limit::compute;
+    results[3].limit = program::Limit::memory_states;
+    results[3].fix = program::PlanFix{.change = "micro-batch 1 instead of 2", .gib = -12.5, .step_time_s = 1.75};
+    return results;
+}
+
 TEST(RankedPlans, JsonConformsToItsSchema) {
     const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     std::vector<program::PlanResult> results = sample_results();
@@ -98,8 +111,71 @@ TEST(RankedPlans, JsonConformsToItsSchema) {
         result.plan.cluster = topologies::load_cluster("dgx-h100", 8);
         result.plan.implementation = models::load_implementation("orrery");
     }
-    EXPECT_EQ(schemas.check(ranked_plans_json(results)), "");
-    EXPECT_EQ(schemas.check(ranked_plans_json({})), "");
+    EXPECT_EQ(schemas.check(ranked_plans_json(results, {})), "");
+    std::vector<program::PlanResult> standing = compared();
+    for (program::PlanResult& result : standing) result.plan = results.front().plan;
+    standing.front().fastest_within = program::LimitRange{71.25, 78};
+    const program::SearchSummary search{.spaces = {{"orrery", {{"tp", "1, 2"}}, {"schedules gpipe"}}}};
+    EXPECT_EQ(schemas.check(ranked_plans_json(standing, search)), "");
+    EXPECT_EQ(schemas.check(ranked_plans_json({}, {})), "");
+}
+
+TEST(RankedPlans, TiesAreMarked) {
+    const std::string text = ranked_plans_text(compared());
+    EXPECT_NE(text.find("\n2= "), std::string::npos) << text;
+    EXPECT_EQ(text.find("1="), std::string::npos) << "the first plan is no tie with itself\n" << text;
+    EXPECT_EQ(text.find("3="), std::string::npos) << text;
+    EXPECT_NE(text.find("\n=: indistinguishable from 1"), std::string::npos) << text;
+    // No legend for marks that are not shown.
+    EXPECT_EQ(ranked_plans_text(compared(), 1).find("indistinguishable"), std::string::npos);
+    EXPECT_EQ(ranked_plans_text(sample_results()).find("indistinguishable"), std::string::npos);
+}
+
+TEST(RankedPlans, JsonStatesStandingLimitsAndFixes) {
+    const auto document = nlohmann::json::parse(ranked_plans_json(compared(), {}));
+    const auto& plans = document.at("plans");
+    EXPECT_EQ(plans[0].at("tie"), true);
+    EXPECT_EQ(plans[1].at("tie"), true);
+    EXPECT_EQ(plans[2].at("tie"), false);
+    EXPECT_TRUE(plans[3].at("tie").is_null());
+    EXPECT_EQ(plans[1].at("step_ratio_to_first"), 1.07);
+    EXPECT_EQ(plans[1].at("step_ratio_to_first_interval90"), nlohmann::json({0.97, 1.2}));
+    EXPECT_EQ(plans[1].at("faster_than_first_probability"), 0.12);
+    EXPECT_EQ(plans[0].at("binding_constraint"), "compute");
+    EXPECT_EQ(plans[0].at("step_shares").at("tp_communication_between_nodes"), 0.25);
+    EXPECT_TRUE(plans[1].at("binding_constraint").is_null());
+    EXPECT_EQ(plans[3].at("binding_constraint"), "memory_states");
+    EXPECT_TRUE(plans[0].at("fix").is_null());
+    EXPECT_EQ(plans[3].at("fix").at("gib"), -12.5);
+    EXPECT_EQ(plans[3].at("fix").at("change"), "micro-batch 1 instead of 2");
+}
+
+TEST(RankedPlans, JsonStatesTheSearch) {
+    program::SearchSummary search{.objective = program::Objective::memory,
+                                  .memory_limit_gib = 78.5,
+                                  .step_limit_s = 2.5,
+                                  .counts = {.considered = 100,
+                                             .bounded = 50,
+                                             .sketched = 20,
+                                             .simulated = 3,
+                                             .too_large = 9,
+                                             .dominated = 2,
+                                             .left_out = 1,
+                                             .searches = 4},
+                                  .proven_gap = 0.003,
+                                  .proven_ranks = 1,
+                                  .tolerance = 0.002,
+                                  .spaces = {{"orrery", {{"tp", "1, 2"}}, {"schedules gpipe"}}}};
+    const auto document = nlohmann::json::parse(ranked_plans_json({}, search));
+    EXPECT_EQ(document.at("objective"), "memory");
+    EXPECT_EQ(document.at("memory_limit_gib"), 78.5);
+    EXPECT_EQ(document.at("step_limit_s"), 2.5);
+    EXPECT_EQ(document.at("considered").at("sketched"), 20);
+    EXPECT_EQ(document.at("considered").at("searches"), 4);
+    EXPECT_EQ(document.at("proven_gap").at("gap"), 0.003);
+    EXPECT_EQ(document.at("space").at(0).at("searched").at("tp"), "1, 2");
+    EXPECT_EQ(document.at("space").at(0).at("outside").at(0), "schedules gpipe");
+    EXPECT_TRUE(nlohmann::json::parse(ranked_plans_json({}, {})).at("step_limit_s").is_null());
 }
 
 }  // namespace

@@ -1,0 +1,44 @@
+// What `orrery plan` is to find: the objective, its limits, and what it must not consider.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/planner/objectives.h"
+#include "sim/planner/planner.h"
+
+namespace orrery::cli {
+
+/// As given on the command line.
+struct PlanGoal {
+    std::string objective = "time";
+    bool pareto = false;
+    std::string max_step_time;  // seconds, or a percentage
+    std::optional<double> max_memory_gib;
+    std::vector<std::string> exclude;
+};
+
+void add_goal_options(CLI::App& command, PlanGoal& goal);
+
+/// Throws InputError if the options exclude each other or a value is wrong.
+void check_goal(const PlanGoal& goal, std::size_t top, std::size_t prove);
+
+/// --exclude, parsed.
+[[nodiscard]] std::vector<sim::Exclusion> exclusions_of(const PlanGoal& goal);
+/// Drops the implementations that --exclude names; throws InputError if none is left.
+void drop_excluded(const PlanGoal& goal, std::vector<std::string>& implementations);
+/// --max-memory in bytes; 0: not given. Throws InputError if a rank of the plan may not use as much anyway.
+[[nodiscard]] std::int64_t max_memory_bytes(const PlanGoal& goal, const program::Plan& of_cluster,
+                                            std::optional<double> margin_gib);
+
+/// The plans for the objective, each with its standing beside the first one (sim::compare_with_first). `search` takes a
+/// further limit on the memory (0: none); `least` gives the least memory of any plan, and is asked at most once.
+[[nodiscard]] sim::ObjectiveSearch search_for(const PlanGoal& goal, std::size_t top, const sim::LimitedSearch& search,
+                                              const std::function<sim::LeastMemory()>& least);
+
+}  // namespace orrery::cli

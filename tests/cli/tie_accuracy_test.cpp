@@ -1,0 +1,79 @@
+// Whether the interval of the ratio of two steps, on which ties rest, holds for published runs of one job under
+// several layouts.
+#include <gtest/gtest.h>
+
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sim/planner/planner.h"
+#include "sim/program/step_ratio.h"
+#include "sim/published/plan_of.h"
+#include "sim/published/published_run.h"
+
+namespace orrery::test {
+namespace {
+
+struct Run {
+    program::PlanResult predicted;
+    double measured_s = 0;
+};
+
+/// Runs by the job that they share, as `orrery calibrate` groups them for its ranking of layouts.
+std::map<std::string, std::vector<Run>> jobs() {
+    std::map<std::string, std::vector<Run>> jobs;
+    for (const published::PublishedRow& row :
+         published::read_published_rows({std::string(ORRERY_SOURCE_DIR) + "/sim/published/data"})) {
+        if (!row.refused.empty() || !row.run.scored || !row.measured.step_time_s) continue;
+        published::PlanOfRun translated = published::plan_of(row.run);
+        if (!translated.plan) continue;
+        const published::PublishedRun& run = row.run;
+        const std::string job = run.source + "|" + run.model.name + "|" +
+                                std::to_string(run.model.sequence_length.value_or(0)) + "|" + run.hardware.gpu + "|" +
+                                std::to_string(run.hardware.gpus.value_or(0)) + "|" +
+                                std::to_string(run.global_batch.value_or(0));
+        program::Plan& plan = *translated.plan;
+        const sim::Evaluation evaluation =
+            sim::evaluate(program::lower(plan), topologies::Cluster(plan.cluster), {.derivatives = true});
+        Run one{.predicted = evaluation.result, .measured_s = *row.measured.step_time_s};
+        one.predicted.feasible = true;
+        one.predicted.slopes = program::rate_slopes(plan, evaluation.sensitivity, evaluation.record.step_time_s);
+        jobs[job].push_back(std::move(one));
+    }
+    return jobs;
+}
+
+TEST(TieAccuracy, IntervalsOfRatiosHoldForPublishedRuns) {
+    double held_pairs = 0, pairs = 0, share_of_jobs = 0;
+    std::size_t counted = 0;
+    for (const auto& [name, runs] : jobs()) {
+        double held = 0, all = 0;
+        for (std::size_t i = 0; i < runs.size(); ++i) {
+            for (std::size_t j = 0; j < i; ++j) {
+                const auto ratio = program::ratio_to_first(runs[i].predicted, runs[j].predicted);
+                if (!ratio.has_value()) continue;
+                const double measured = runs[i].measured_s / runs[j].measured_s;
+                ++all;
+                if (measured >= ratio->low && measured <= ratio->high) ++held;
+            }
+        }
+        if (all == 0) continue;
+        ++counted;
+        held_pairs += held;
+        pairs += all;
+        share_of_jobs += held / all;
+    }
+    ASSERT_GT(counted, 100U);
+    RecordProperty("share of pairs", std::to_string(held_pairs / pairs));
+    const double mean_of_jobs = share_of_jobs / static_cast<double>(counted);
+    std::cout << held_pairs / pairs << " of " << pairs << " ratios, " << mean_of_jobs << " as the mean of " << counted
+              << " jobs\n";
+    EXPECT_GT(held_pairs / pairs, 0.8);
+    // Nearer to 90% than to 80% or 100%: neither too narrow nor so wide that everything is a tie.
+    EXPECT_GT(mean_of_jobs, 0.85);
+    EXPECT_LT(mean_of_jobs, 0.97);
+}
+
+}  // namespace
+}  // namespace orrery::test
