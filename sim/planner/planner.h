@@ -105,8 +105,8 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// assuming that a step grows by no more than its parts do. So the proven results are the same as if every candidate
 /// were simulated, to kStepTolerance. Recomputation is tried only where the candidate does not fit without it (provided
 /// the request allows Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make it fit.
-/// Throws InputError if no candidate divides evenly or if the request breaks a rule of check_plan, and InfeasibleError
-/// if none fits; both name the cause.
+/// Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a rule of
+/// check_plan, and InfeasibleError if none fits; both name the cause.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove);
 

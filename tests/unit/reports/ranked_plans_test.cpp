@@ -116,7 +116,12 @@ TEST(RankedPlans, JsonConformsToItsSchema) {
     for (program::PlanResult& result : standing) result.plan = results.front().plan;
     standing.front().fastest_within = program::LimitRange{71.25, 78};
     const program::SearchSummary search{.spaces = {{"orrery", {{"tp", "1, 2"}}, {"schedules gpipe"}}}};
-    EXPECT_EQ(schemas.check(ranked_plans_json(standing, search)), "");
+    standing.back().shares.clear();
+    for (const program::Limit limit : enum_values<program::Limit, program::kLimitCount>()) {
+        standing.back().limit = limit;
+        standing.back().shares.push_back({limit, 0});
+        EXPECT_EQ(schemas.check(ranked_plans_json(standing, search)), "") << program::name_of(limit);
+    }
     EXPECT_EQ(schemas.check(ranked_plans_json({}, {})), "");
 }
 
