@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/plan_audit.h"
 #include "cli/plan_goal.h"
 #include "cli/strict.h"
 #include "core/error.h"
@@ -40,6 +41,7 @@ struct PlanOptions {
     std::optional<double> memory_margin_gib;
     models::ModelParts parts = models::ModelParts::whole;
     PlanGoal goal;
+    std::size_t audit = 0;  // excluded plans to simulate
 };
 
 std::vector<std::string> schedule_names() {
@@ -296,6 +298,9 @@ int run_plan(const PlanOptions& options) {
     const topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, options.devices);
     const topologies::Cluster cluster(spec);
     const std::vector<sim::PlanRequest> requests = requests_of(options, model, spec);
+    if (options.audit > 0) {
+        return audit_plans(requests, cluster, options.top, options.audit, static_cast<std::uint64_t>(options.seed));
+    }
     std::vector<std::string> notes;
     const auto search = [&](std::int64_t max_memory_bytes, std::size_t keep) {
         std::vector<std::string> at_limit;  // that an implementation has no plan within a lower limit is no news
@@ -392,6 +397,11 @@ void add_plan(CLI::App& app, Action& chosen) {
         ->delimiter(',');
     add_choice_options(*command, *options);
     add_goal_options(*command, options->goal);
+    command
+        ->add_option("--audit", options->audit,
+                     "Check the search instead of printing plans: simulate this many of the plans that each "
+                     "implementation's search excluded, drawn with --seed; exit code 1 if one is faster than rank 1")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 24));
     command->add_option("--data", options->data, "`synthetic`, or a text file whose bytes are the tokens")
         ->capture_default_str();
     command->add_option("--seed", options->seed, "Seed of weights and synthetic data")

@@ -130,6 +130,9 @@ class AnalyticBounder {
         double beside_s = 0;                // computation that the gradient reduction may overlap
         std::int64_t activation_bytes = 0;  // most in flight
         std::int64_t beyond_bytes = 0;      // transients at that moment, at least
+        /// Duration of the computation beside communication that holds this share of the compute units, over that
+        /// alone.
+        [[nodiscard]] double slowdown(double held) const;
     };
 
     const Prefix& prefix_of(const Choice& choice);
@@ -154,7 +157,8 @@ class AnalyticBounder {
     /// Of the passes summed by sum_chunks.
     [[nodiscard]] PassCosts pass_costs(const Choice& choice, const Pipeline& pipeline);
     [[nodiscard]] RankTraffic traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
-                                         std::size_t rank);
+                                         std::size_t rank, double transfer_held);
+    [[nodiscard]] static std::size_t like(const Pipeline& pipeline, std::size_t rank);
     const std::vector<std::vector<program::ComputeTask>>& orders_of(const Choice& choice);
 
     const PlanRequest& request_;

@@ -200,6 +200,18 @@ std::vector<LayerCost> spread(const std::vector<LayerCost>& few, const Excerpt& 
 
 }  // namespace
 
+Choice with_whole_backward(Choice choice) {
+    choice.schedule = program::Schedule::one_f_one_b;
+    return choice;
+}
+
+Choice without_recomputation(Choice choice) {
+    choice.recompute = program::Recompute::none;
+    choice.recompute_parts = 0;
+    choice.recompute_layers = -1;
+    return choice;
+}
+
 Choice layer_costs_key(const Choice& choice) {
     return {.dp = choice.ep / std::gcd(choice.ep, choice.tp * choice.cp),
             .tp = choice.tp,

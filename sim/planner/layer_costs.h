@@ -49,6 +49,9 @@ struct LayerCosts {
 [[nodiscard]] LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
                                                     const RooflineCost& cost, const Choice& choice);
 
+/// A choice whose layers have the same times and parameters, and whose costs need one lowering less.
+[[nodiscard]] Choice with_whole_backward(Choice choice);
+[[nodiscard]] Choice without_recomputation(Choice choice);
 /// The choice reduced to the fields on which the costs depend.
 [[nodiscard]] Choice layer_costs_key(const Choice& choice);
 

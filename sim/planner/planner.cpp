@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <queue>
+#include <random>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
 #include "sim/planner/part_sets.h"
+#include "sim/planner/pruned.h"
 #include "sim/planner/search_space.h"
 #include "sim/planner/timing.h"
 
@@ -41,6 +43,14 @@ enum class Rung : std::uint8_t {
     traffic,  // the same beside the data-parallel communication
     lowered,  // a candidate that fits; bounds of a short lowering
 };
+
+/// What excludes a node of each rung, if its bound is too high.
+constexpr std::array<const char*, 6> kRungNames{"computation of the pipeline",
+                                                "computation of the micro-batch size",
+                                                "analytic bound",
+                                                "critical path",
+                                                "passes beside communication",
+                                                "short lowering"};
 
 /// Candidates that may still be among the best.
 struct Node {
@@ -122,7 +132,67 @@ class Search {
         return std::move(search_);
     }
 
+    /// Keeps what run() excludes, for pruned().
+    void keep_pruned() { keeps_pruned_ = true; }
+    /// After run(): a sample of what it excluded.
+    [[nodiscard]] std::vector<Pruned> pruned(std::size_t samples, std::uint64_t seed) {
+        std::vector<std::pair<std::string, std::vector<Node>>> strata;
+        for (; !nodes_.empty(); nodes_.pop()) {
+            const char* const name = kRungNames.at(static_cast<std::size_t>(nodes_.top().rung));
+            const auto named = [&](const auto& stratum) { return stratum.first == name; };
+            auto stratum = std::find_if(strata.begin(), strata.end(), named);
+            if (stratum == strata.end()) stratum = strata.insert(stratum, {name, {}});
+            stratum->second.push_back(nodes_.top());
+        }
+        if (!dominated_.empty()) strata.emplace_back("a similar plan", dominated_);
+        std::vector<Pruned> found;
+        const std::size_t each = samples / (strata.size() + (refused_.empty() ? 0 : 1));
+        std::mt19937_64 random(seed);
+        for (const auto& [name, nodes] : strata) {
+            Pruned& one = found.emplace_back(Pruned{.excluded_by = name});
+            for (const Node& node : nodes) one.candidates += candidates_of(node);
+            const bool has_many = one.candidates > std::ssize(nodes);  // whole pipelines or blocks
+            for (std::size_t i = 0; i < (has_many ? each : std::min(each, nodes.size())); ++i) {
+                one.sample.push_back(draw(has_many ? nodes[random() % nodes.size()] : nodes[i], random));
+            }
+        }
+        if (refused_.empty()) return found;
+        found.push_back({.excluded_by = "memory", .candidates = std::ssize(refused_)});
+        for (std::size_t i = 0; i < std::min(each, refused_.size()); ++i) {
+            std::swap(refused_[i], refused_[i + random() % (refused_.size() - i)]);
+            found.back().sample.push_back(refused_[i]);
+        }
+        return found;
+    }
+
   private:
+    /// Candidates that the node stands for.
+    [[nodiscard]] std::int64_t candidates_of(const Node& node) const {
+        if (node.rung > Rung::block) return 1;
+        const auto sizes = std::ssize(list_.families[static_cast<std::size_t>(node.family)].micro_batches);
+        return std::ssize(shardings_of(node)) * std::ssize(list_.recompute) * (node.rung == Rung::family ? sizes : 1);
+    }
+    /// One of these candidates.
+    [[nodiscard]] Choice draw(Node node, std::mt19937_64& random) {
+        const auto index = [&](std::size_t count) { return random() % count; };
+        if (node.rung == Rung::family) {
+            const Family& family = list_.families[static_cast<std::size_t>(node.family)];
+            node.micro_batch = static_cast<std::int32_t>(index(family.micro_batches.size()));
+        }
+        if (node.rung <= Rung::block) {
+            node.sharding = static_cast<std::int32_t>(index(shardings_of(node).size()));
+            node.recompute = list_.recompute[index(list_.recompute.size())];
+            node.part_set = static_cast<std::int16_t>(index(part_sets_.size()));
+        }
+        node.rung = Rung::flat;
+        Choice choice = choice_of(node);
+        if (choice.recompute == Recompute::full && choice.recompute_layers < 0) {
+            const auto blocks = static_cast<std::size_t>(std::max<std::int64_t>(1, bounder_.largest_chunk(choice)));
+            choice.recompute_layers = static_cast<std::int64_t>(1 + index(blocks));
+        }
+        return choice;
+    }
+
     /// The candidate that needs the least memory among those on one mesh that do not fit.
     struct Closest {
         std::int64_t bytes = -1;
@@ -315,6 +385,7 @@ class Search {
 
     void note(const Choice& choice, std::int64_t bytes, bool by_states) {
         ++search_.too_large;
+        if (keeps_pruned_) refused_.push_back(choice);
         Closest& closest = closest_[mesh_of(choice)];
         if (closest.bytes >= 0 && closest.bytes <= bytes) return;
         closest.bytes = bytes;
@@ -425,6 +496,7 @@ class Search {
         }
         if (is_dominated(node)) {
             ++search_.dominated;
+            if (keeps_pruned_) dominated_.push_back(node);
             return closes();
         }
         ++search_.candidate_lowerings;
@@ -498,54 +570,27 @@ class Search {
     std::set<MeshKey> fits_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
     std::vector<AnalyticBounds> bounds_, more_bounds_;                            // of one block's candidates
+    bool keeps_pruned_ = false;
+    std::vector<Choice> refused_;  // do not fit, if keeps_pruned_
+    std::vector<Node> dominated_;
     PlanSearch search_;
 };
 
 }  // namespace
 
-std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster) {
-    const bool is_measured = !cluster.device.operator_samples.empty();  // no preset has them
-    if (cluster.ranks_may_share_devices() || is_measured) return {"orrery"};
-    return {"megatron-core", "torch-fsdp2"};
-}
-
-void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
-    std::vector<PlanResult>& all = into.results;
-    std::move(from.results.begin(), from.results.end(), std::back_inserter(all));
-    const auto split =
-        std::stable_partition(all.begin(), all.end(), [](const PlanResult& result) { return result.feasible; });
-    std::stable_sort(all.begin(), split,
-                     [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; });
-    const auto feasible = static_cast<std::size_t>(split - all.begin());
-    if (feasible > keep) {
-        all.erase(all.begin() + static_cast<std::ptrdiff_t>(keep), all.begin() + static_cast<std::ptrdiff_t>(feasible));
-    }
-    into.considered += from.considered;
-    into.left_out += from.left_out;
-    into.too_large += from.too_large;
-    into.bounded += from.bounded;
-    into.dominated += from.dominated;
-    into.layer_lowerings += from.layer_lowerings;
-    into.candidate_lowerings += from.candidate_lowerings;
-    into.simulated += from.simulated;
-    into.least_open_s = std::min(into.least_open_s, from.least_open_s);
-    into.memory_limit_bytes = std::max(into.memory_limit_bytes, from.memory_limit_bytes);
-    std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
-}
-
-std::size_t proven_results(const PlanSearch& search) {
-    const auto is_proven = [&](const PlanResult& result) {
-        return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;
-    };
-    const auto proven = static_cast<std::size_t>(
-        std::find_if_not(search.results.begin(), search.results.end(), is_proven) - search.results.begin());
-    return search.dominated > 0 ? std::min<std::size_t>(1, proven) : proven;
-}
-
 PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                         std::size_t prove) {
     ORRERY_CHECK(prove > 0 && prove <= keep, "a search that proves no plan, or more than it keeps");
     return Search(request, cluster, keep, prove).run();
+}
+
+PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
+                        std::size_t samples, std::uint64_t seed, std::vector<Pruned>& pruned) {
+    Search search(request, cluster, keep, 1);
+    search.keep_pruned();
+    PlanSearch found = search.run();
+    pruned = search.pruned(samples, seed);
+    return found;
 }
 
 }  // namespace orrery::sim

@@ -1,11 +1,53 @@
-// What is known about the order of a search's results: the gap that is proven, and which results are tied.
+// The results of searches: several merged into one ranking, the gap that is proven, and which results are tied.
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "core/units.h"
 #include "sim/planner/planner.h"
 #include "sim/program/step_ratio.h"
 
 namespace orrery::sim {
+
+std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster) {
+    const bool is_measured = !cluster.device.operator_samples.empty();  // no preset has them
+    if (cluster.ranks_may_share_devices() || is_measured) return {"orrery"};
+    return {"megatron-core", "torch-fsdp2"};
+}
+
+void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
+    std::vector<program::PlanResult>& all = into.results;
+    std::move(from.results.begin(), from.results.end(), std::back_inserter(all));
+    const auto split = std::stable_partition(all.begin(), all.end(),
+                                             [](const program::PlanResult& result) { return result.feasible; });
+    std::stable_sort(all.begin(), split, [](const program::PlanResult& a, const program::PlanResult& b) {
+        return a.step_time_s < b.step_time_s;
+    });
+    const auto feasible = static_cast<std::size_t>(split - all.begin());
+    if (feasible > keep) {
+        all.erase(all.begin() + static_cast<std::ptrdiff_t>(keep), all.begin() + static_cast<std::ptrdiff_t>(feasible));
+    }
+    into.considered += from.considered;
+    into.left_out += from.left_out;
+    into.too_large += from.too_large;
+    into.bounded += from.bounded;
+    into.dominated += from.dominated;
+    into.layer_lowerings += from.layer_lowerings;
+    into.candidate_lowerings += from.candidate_lowerings;
+    into.simulated += from.simulated;
+    into.least_open_s = std::min(into.least_open_s, from.least_open_s);
+    into.memory_limit_bytes = std::max(into.memory_limit_bytes, from.memory_limit_bytes);
+    std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
+}
+
+std::size_t proven_results(const PlanSearch& search) {
+    const auto is_proven = [&](const program::PlanResult& result) {
+        return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;
+    };
+    const auto proven = static_cast<std::size_t>(
+        std::find_if_not(search.results.begin(), search.results.end(), is_proven) - search.results.begin());
+    return search.dominated > 0 ? std::min<std::size_t>(1, proven) : proven;
+}
 
 double proven_gap(const PlanSearch& search) {
     if (search.results.empty() || !search.results.front().feasible) return 0;

@@ -1,0 +1,156 @@
+// AnalyticBounder's walks of the schedule's passes.
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "core/error.h"
+#include "sim/planner/analytic_bounds.h"
+#include "sim/program/schedule.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using program::ComputeTask;
+using program::DataParallel;
+
+/// Allows for rounding of sums, and of the simulator's instructions to a picosecond.
+constexpr double kRounding = 1 - 1e-6;
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+bool AnalyticBounder::has_path(const Choice& choice) const {
+    const std::int64_t passes = micro_batches_of(request_, choice) * choice.pp * choice.chunks;
+    return !row_of(choice.schedule).depends_on_times() && copies_of(choice) == 1 && passes <= kMostWalkedPasses &&
+           choice.sharding.data_parallel != DataParallel::dp;
+}
+
+const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Choice& choice) {
+    const std::int64_t micro_batches = micro_batches_of(request_, choice);
+    const auto [entry, fresh] = whole_orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, micro_batches});
+    if (fresh) entry->second = program::compute_orders({.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = micro_batches});
+    return entry->second;
+}
+
+PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipeline) {
+    PassCosts costs{.stages = pipeline.stages};
+    for (const std::vector<std::size_t>& stages : pipeline.stages) {
+        std::vector<PassCosts::OfChunk>& chunks = costs.seconds.emplace_back();
+        for (const std::size_t stage : stages) {
+            const ChunkSum& chunk = chunk_sums_[stage];
+            chunks.push_back({chunk.forward_s, chunk.backward_s, chunk.input_pass_s, chunk.weight_pass_s});
+        }
+    }
+    costs.forward_transfer_s.assign(pipeline.stages.size(), sharding_.transfer_s(choice).first);
+    costs.backward_transfer_s = costs.forward_transfer_s;
+    return costs;
+}
+
+double AnalyticBounder::RankSums::slowdown(double held) const {
+    const double alone = draws.seconds() + waiting_s;
+    return alone > 0 ? std::max(1.0, (draws.beside_s(held) + waiting_s) / alone) : 1;
+}
+
+/// The position in Pipeline::ranks of the rank itself, or of one that has as many blocks, or nearly.
+std::size_t AnalyticBounder::like(const Pipeline& pipeline, std::size_t rank) {
+    const auto own = std::find(pipeline.ranks.begin(), pipeline.ranks.end(), rank);
+    if (own != pipeline.ranks.end()) return static_cast<std::size_t>(own - pipeline.ranks.begin());
+    const auto blocks_on = [&](std::size_t r) {
+        std::int64_t sum = 0;
+        for (const std::size_t stage : pipeline.stages[r]) {
+            sum += pipeline.first_block[stage + 1] - pipeline.first_block[stage];
+        }
+        return sum;
+    };
+    const auto distance = [&](std::size_t r) { return std::abs(blocks_on(r) - blocks_on(rank)); };
+    const auto nearest = std::min_element(pipeline.ranks.begin(), pipeline.ranks.end(),
+                                          [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
+    return static_cast<std::size_t>(nearest - pipeline.ranks.begin());
+}
+
+RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
+                                        std::size_t rank, double transfer_held) {
+    const std::size_t position = like(pipeline, rank);
+    const ShardedRank& costs = sharded.ranks[position];
+    const RankElements& elements = pipeline.elements[position];
+    const RankSums& sums = rank_sums_[position];
+    RankTraffic traffic;
+    traffic.reduces_each = reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
+    traffic.gathers_forward = row_of(choice.sharding.data_parallel).shards_parameters;
+    traffic.gathers_backward = traffic.gathers_forward && choice.sharding.reshards;
+    traffic.reduction_slowdown = sums.slowdown(costs.reduction.held);
+    traffic.gather_slowdown = sums.slowdown(costs.gather.held);
+    traffic.transfer_slowdown = sums.slowdown(transfer_held);
+    traffic.update_s = costs.update_s;
+    const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
+    const auto all = static_cast<double>(elements.dense + elements.expert);
+    const auto of_blocks = static_cast<double>(elements.dense_of_blocks + elements.expert);
+    for (const std::size_t stage : pipeline.stages[rank]) {
+        RankTraffic::OfChunk& chunk = traffic.chunks.emplace_back();
+        const LayerCost &before = base[at(pipeline.first_block[stage] + 1)],
+                        &after = base[at(pipeline.first_block[stage + 1] + 1)];
+        const auto own_blocks = static_cast<double>(after.dense_parameters + after.expert_parameters -
+                                                    before.dense_parameters - before.expert_parameters);
+        auto own = own_blocks;
+        if (stage == 0) own += static_cast<double>(base[1].dense_parameters);
+        if (stage + 1 == pipeline.stage_count())
+            own += static_cast<double>(base.back().dense_parameters - base[base.size() - 2].dense_parameters);
+        const double share = all > 0 ? own / all : 0, block_share = of_blocks > 0 ? own_blocks / of_blocks : 0;
+        chunk.reduction_s = share * costs.reduction.seconds;
+        chunk.reduction_nic_s = share * costs.reduction.nic_s;
+        chunk.replication_s = share * costs.replication.seconds;
+        chunk.replication_nic_s = share * costs.replication.nic_s;
+        chunk.gather_s = block_share * costs.gather.seconds;
+        chunk.gather_nic_s = block_share * costs.gather.nic_s;
+        chunk.staging_s = block_share * costs.staging_s;
+        chunk.units =
+            sharding_.units_of(choice, elements, pipeline.first_block[stage + 1] - pipeline.first_block[stage]);
+    }
+    return traffic;
+}
+
+double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index) {
+    if (!has_path(choice)) return 0;
+    const Pipeline& pipeline = pipeline_of(choice);
+    ORRERY_CHECK(pipeline.sharded.size() == shardings.size(), "a pipeline with two lists of shardings");
+    sum_chunks(choice, pipeline);
+    sum_ranks(choice, pipeline);
+    sum_draws(choice, pipeline);
+    PassCosts costs = pass_costs(choice, pipeline);
+    const std::vector<CommunicationTimes> transfers = sharding_.transfers(choice);
+    CommunicationTimes transfer;
+    for (const CommunicationTimes& one : transfers) {
+        if (transfer.seconds == 0 || one.seconds < transfer.seconds) transfer = one;
+    }
+    costs.transfer_nic_s = transfer.nic_s;
+    if (row_of(choice.schedule).is_looped()) {
+        for (std::size_t r = 0; r < transfers.size(); ++r) {
+            costs.forward_transfer_s[r] = costs.backward_transfer_s[r + 1] = transfers[r].seconds;
+        }
+    }
+    for (std::size_t r = 0; r < pipeline.stages.size(); ++r) {
+        costs.traffic.push_back(traffic_of(choice, pipeline, pipeline.sharded[index], r, transfer.held));
+    }
+    const std::vector<PassEnds> ends = walk_passes(orders_of(choice), costs);
+    double least = 0;
+    for (const PassEnds& rank : ends) least = std::max(least, rank.step_end_s - rank.first_start_s);
+    return (1 - kTrafficError) * least;
+}
+
+double AnalyticBounder::path_s(const Choice& choice) {
+    if (!has_path(choice)) return 0;
+    Choice key = choice;
+    key.sharding = {.pp_before_dp = choice.sharding.pp_before_dp};
+    const auto [entry, fresh] = paths_.try_emplace(key, 0.0);
+    if (!fresh) return entry->second;
+    const Pipeline& pipeline = pipeline_of(choice);
+    sum_chunks(choice, pipeline);
+    // The next step begins on the first rank; later ranks may still be busy then.
+    return entry->second = kRounding * walk_passes(orders_of(choice), pass_costs(choice, pipeline)).front().end_s;
+}
+
+}  // namespace orrery::sim
