@@ -160,16 +160,20 @@ ObjectiveSearch pareto_front(const LimitedSearch& search, const LeastMemory& lea
     ObjectiveSearch all = start(search, limit, program::Objective::pareto);
     all.summary.counts.sketched += least.lowerings;
     std::vector<PlanResult> front = {all.results.front()};
-    const std::int64_t fastest = bytes_of(front.front());
-    const auto steps = static_cast<std::int64_t>(most) - 1;
     front.front().fastest_within = {front.front().peak_memory_gib, all.summary.memory_limit_gib};
-    for (std::int64_t step = 1; step <= steps; ++step) {
-        const std::int64_t limit_bytes = step == steps ? least.bytes : fastest - (fastest - least.bytes) / steps * step;
-        if (limit_bytes >= bytes_of(front.back())) continue;  // the last plan fits, and is the fastest that does
+    std::int64_t lowest = least.bytes;  // no plan below is allowed
+    for (auto left = static_cast<std::int64_t>(most) - 1; left > 0; --left) {
+        // Above it, the last plan fits and is the fastest that does.
+        const std::int64_t highest = bytes_of(front.back()) - 1;
+        if (highest < lowest) break;
+        const std::int64_t limit_bytes = std::min(highest, lowest + (highest - lowest) / left * (left - 1));
         PlanSearch found = search(limit_bytes, 1);
         add_counts(all.summary.counts, found);
         PlanResult& next = found.results.front();
-        if (next.step_time_s > all.summary.step_limit_s) break;
+        if (next.step_time_s > all.summary.step_limit_s) {
+            lowest = limit_bytes + 1;
+            continue;
+        }
         all.summary.proven_gap = std::max(all.summary.proven_gap, proven_gap(found));
         next.fastest_within = {next.peak_memory_gib, to_gib(Bytes(limit_bytes))};
         while (!front.empty() && next.step_time_s <= front.back().step_time_s) {

@@ -59,12 +59,11 @@ inline constexpr double kMemoryTolerance = 1.0 / 256;
 [[nodiscard]] ObjectiveSearch least_memory(const LimitedSearch& search, const LeastMemory& least, std::size_t keep,
                                            const StepLimit& limit);
 
-/// Points of the Pareto front of step time and peak memory, fastest first, at most `most` of them (> 1). Each result
-/// is the fastest plan for every limit on the memory within its PlanResult::fastest_within: from its own memory to the
-/// limit of the search that found it. The limits divide the range from the memory of the fastest plan to the least one
-/// evenly, except that a limit below which the plan before still fits is skipped. The front may have further points
-/// between two of these ranges. Plans whose step exceeds the limit are left out; throws InfeasibleError as
-/// least_memory.
+/// Points of the Pareto front of step time and peak memory, fastest first, at most `most` of them (> 1), from the
+/// fastest plan to the one with the least memory. Each result is the fastest plan for every limit on the memory within
+/// its PlanResult::fastest_within: from its own memory to the limit of the search that found it. Each search's limit
+/// divides the range evenly that is left below the last plan's memory. The front may have further points between two of
+/// these ranges. A plan whose step exceeds the limit ends the range instead; throws InfeasibleError as least_memory.
 [[nodiscard]] ObjectiveSearch pareto_front(const LimitedSearch& search, const LeastMemory& least, std::size_t most,
                                            const StepLimit& limit);
 
