@@ -26,9 +26,9 @@ struct LeastMemory {
         lowerings += other.lowerings;
     }
 };
-/// The exact peak memory of the candidate that needs least, with as much recomputation as the request allows. All
-/// candidates are bounded from below, and lowered in the order of their bounds until no bound is left below the least
-/// memory found. Throws InputError as search_plans does.
+/// The exact peak memory of the candidate that needs least, where every kind of recomputation is that of all blocks or
+/// all parts. All candidates are bounded from below, and lowered in the order of their bounds until no bound is left
+/// below the least memory found. Throws InputError as search_plans does.
 [[nodiscard]] LeastMemory least_memory_of(const PlanRequest& request, const topologies::Cluster& cluster);
 
 /// The longest step that is allowed: seconds, or a share by which it may exceed the fastest plan's.
