@@ -295,6 +295,7 @@ int run_plan(const PlanOptions& options) {
     if (options.data != "synthetic") {  // read it to find errors before the search
         (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
     }
+    if (options.strict) refuse_left_out(model, options.model);
     const topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, options.devices);
     const topologies::Cluster cluster(spec);
     const std::vector<sim::PlanRequest> requests = requests_of(options, model, spec);
@@ -321,7 +322,7 @@ int run_plan(const PlanOptions& options) {
     }
     print(fmt::format("{} ({}) on {}: {}\n", model.name, reports::parameters_text(model), reports::size_text(spec),
                       reports::search_counts_text(found.summary.counts)));
-    print(reports::left_out_text(model));
+    print(reports::left_out_text(model, options.sequence));
     for (const std::string& note : notes) print("without " + note + "\n");
     print(reports::ranked_plans_text(ranked, options.top));
     print(reports::proof_text(ranked, found.summary));

@@ -1,6 +1,6 @@
 #include "cli/strict.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -68,8 +68,15 @@ void add_figures(const program::Plan& plan, const sim::Evaluation& evaluation, s
 
 }  // namespace
 
+void refuse_left_out(const models::ModelSpec& model, const std::string& source) {
+    if (model.left_out.empty()) return;
+    throw InputError(source, "--strict", fmt::format("a model without {}", fmt::join(model.left_out, "; ")),
+                     "a model of which nothing is left out");
+}
+
 void refuse_assumptions(const program::Program& program, const std::string& source) {
     const program::Plan& plan = *program.plan;
+    refuse_left_out(plan.model, source);
     const sim::Evaluation evaluation = sim::evaluate(program, topologies::Cluster(plan.cluster), {.derivatives = true});
     std::vector<std::string> assumptions;
     add_rates(plan, evaluation, assumptions);

@@ -1,4 +1,5 @@
-// --strict: refuses predictions that rest on figures that were not measured, fitted or stated.
+// --strict: refuses predictions that rest on figures that were not measured, fitted or stated, or that lack a part of
+// the model.
 #pragma once
 
 #include <string>
@@ -7,6 +8,8 @@
 
 namespace orrery::cli {
 
+/// Throws InputError if the model lacks a part of its file (ModelSpec::left_out). `source`: where the model is from.
+void refuse_left_out(const models::ModelSpec& model, const std::string& source);
 /// Throws InputError naming each rate and each figure of the cluster that is an assumption and matters: a reduction by
 /// a tenth would change the step by a thousandth or more, or change whether the plan fits. `source`: the plan's file or
 /// another description of its origin.

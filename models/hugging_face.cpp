@@ -7,6 +7,7 @@
 
 #include "core/file.h"
 #include "models/model_checks.h"
+#include "models/model_limits.h"
 
 namespace orrery::models {
 namespace {
@@ -175,7 +176,11 @@ void note_rest(ModelSpec& model, const JsonReader& object) {
             leave_out(model, object, key, why);
         }
     };
-    noted("num_nextn_predict_layers", "layers that predict further tokens are not modelled");
+    const char* const extra_layers = "num_nextn_predict_layers";
+    if (object.has(extra_layers) && !switched_off(object, extra_layers)) {
+        model.left_out_prediction_layers = object.integer(extra_layers, kPredictionLayerLimits);
+    }
+    noted(extra_layers, "layers that predict further tokens are not modelled");
     noted("quantization_config", "training is in the plan's precision");
     for (const std::string& key : object.unread_keys()) leave_out(model, object, key, "not known");
 }

@@ -106,6 +106,7 @@ void visit_fields(Object& m, auto&& visit) {
     visit("head_bias", m.head_bias, kIfChanged);
     visit("pooler", m.pooler, kIfChanged);
     visit("left_out", m.left_out, kIfChanged);
+    visit("left_out_prediction_layers", m.left_out_prediction_layers, kIfChanged, kPredictionLayerLimits);
     visit("moe", m.moe, kIfChanged);
     visit("latent", m.latent, kIfChanged);
 }

@@ -19,6 +19,7 @@ inline constexpr IntegerRange kExpertLimits{0, 1 << 12};  // number of experts, 
 inline constexpr IntegerRange kExpertFfnHiddenLimits{1, 1 << 24};
 inline constexpr IntegerRange kRankLimits{0, 1 << 16};      // ranks of latent attention
 inline constexpr IntegerRange kExtraRowLimits{0, 1 << 16};  // rows of embedding tables other than the tokens'
+inline constexpr IntegerRange kPredictionLayerLimits{0, 1 << 6};
 inline constexpr NumberRange kFactorLimits{0, 1e6, true, true};
 inline constexpr NumberRange kScaleLimits{0, 1e6, false, true};
 inline constexpr NumberRange kThetaLimits{0, 1e15, true, true};

@@ -52,6 +52,13 @@ std::int64_t expert_layer_weights(const ModelSpec& m, std::int64_t experts) {
            mlp_weights(m, moe.shared_ffn_hidden) + (moe.shared_expert_gate ? m.hidden : 0);
 }
 
+/// Parameters of a block with `experts` routed experts, or with an MLP.
+std::int64_t block_parameters(const ModelSpec& m, bool has_experts, std::int64_t experts) {
+    const std::int64_t mlp = mlp_weights(m, m.ffn_hidden) + (m.mlp_bias ? m.mlp_in_width() + m.hidden : 0);
+    return (m.shared_input_norm ? 1 : 2) * norm_parameters(m) + attention_parameters(m) +
+           (has_experts ? expert_layer_weights(m, experts) : mlp);
+}
+
 std::int64_t pooler_parameters(const ModelSpec& m) {
     return m.pooler ? m.hidden * m.hidden + m.hidden : 0;
 }
@@ -62,17 +69,29 @@ std::int64_t parameters_with(const ModelSpec& m, std::int64_t experts) {
     if (m.position == PositionKind::learned) count += (m.max_positions + m.position_offset) * m.hidden;
     count += m.embedding_norm ? norm_parameters(m) : 0;
 
-    const std::int64_t norms = m.shared_input_norm ? 1 : 2;
-    count += m.layers * (norms * norm_parameters(m) + attention_parameters(m));
-    const std::int64_t mlp = mlp_weights(m, m.ffn_hidden) + (m.mlp_bias ? m.mlp_in_width() + m.hidden : 0);
     const std::int64_t expert_layers = expert_layer_count(m);
-    count += (m.layers - expert_layers) * mlp + expert_layers * expert_layer_weights(m, experts);
+    count += (m.layers - expert_layers) * block_parameters(m, false, 0);
+    count += expert_layers * block_parameters(m, true, experts);
 
     count += m.final_norm ? norm_parameters(m) : 0;
     count += m.head_transform ? m.hidden * m.hidden + m.hidden + norm_parameters(m) : 0;
     count += m.head_bias ? m.vocab : 0;
     if (!m.tied_embeddings) count += m.vocab * m.hidden;
     return count + pooler_parameters(m);
+}
+
+/// FLOPs of the attention core of one block in the forward pass of a sequence: the scores, and their product with the
+/// values.
+double core_flops(const ModelSpec& m, std::int64_t sequence_length, FlopsConvention convention) {
+    const auto s = static_cast<double>(sequence_length);
+    // Widths of the scores' products (all query heads) and of the products with the values (the attention's output).
+    // Both are a*d, except in latent attention.
+    const auto core_width = static_cast<double>(m.q_width() + m.attention_out_width());
+    // Attended (query, key) pairs. With a sliding window w < s the square becomes a band.
+    const double w = m.sliding_window > 0 ? static_cast<double>(std::min(m.sliding_window, sequence_length)) : s;
+    const bool halved = convention == FlopsConvention::causal_half && m.causal;
+    const bool square = convention == FlopsConvention::palm;
+    return 2 * (square ? s * s : halved ? s * w - w * w / 2 : s * w) * core_width;
 }
 
 }  // namespace
@@ -113,28 +132,41 @@ double model_flops_per_sequence(const ModelSpec& m, std::int64_t sequence_length
     const auto layers = static_cast<double>(m.layers);
     const auto hidden = static_cast<double>(m.hidden);
     const auto vocab = static_cast<double>(m.vocab);
-    // Widths of the scores' products (all query heads) and of the products with the values (the attention's output).
-    // Both are a*d, except in latent attention.
-    const auto core_width = static_cast<double>(m.q_width() + m.attention_out_width());
     if (convention == FlopsConvention::palm) {
         // PaLM appendix B: 6N + 12*L*H*Q*T, where H*Q is all heads together (= h in most models). With experts N counts
         // active parameters, and with latent attention H*Q is the mean of both widths, as in torchtitan.
         auto n = static_cast<double>(active_parameter_count(m) - pooler_parameters(m));
         if (!m.tied_embeddings) n -= vocab * hidden;
+        const auto core_width = static_cast<double>(m.q_width() + m.attention_out_width());
         return s * (6 * n + 6 * layers * core_width * s);
     }
-    // Attended (query, key) pairs. With a sliding window w < s the square becomes a band.
-    const double w = m.sliding_window > 0 ? static_cast<double>(std::min(m.sliding_window, sequence_length)) : s;
-    const bool halved = convention == FlopsConvention::causal_half && m.causal;
-    const double pairs = halved ? s * w - w * w / 2 : s * w;
+    const double core = core_flops(m, sequence_length, convention);
     const double projections = 2 * s * static_cast<double>(attention_weights(m));
-    const double core = 2 * pairs * core_width;
     const auto expert_layers = static_cast<double>(expert_layer_count(m));
     const double mlps = 2 * s *
                         ((layers - expert_layers) * static_cast<double>(mlp_weights(m, m.ffn_hidden)) +
                          expert_layers * static_cast<double>(expert_layer_weights(m, m.moe.top_k)));
     const double head = 2 * s * hidden * (vocab + (m.head_transform ? hidden : 0));
     return 3 * (layers * (projections + core) + mlps + head);  // backward is twice the forward
+}
+
+LeftOutLayers prediction_layers_left_out(const ModelSpec& m, std::int64_t sequence_length, FlopsConvention convention) {
+    const std::int64_t depths = m.left_out_prediction_layers;
+    const bool has_experts = m.is_expert_layer(m.layers - 1);
+    const std::int64_t joins = 2 * m.hidden * m.hidden + 3 * norm_parameters(m);
+    const std::int64_t head = m.vocab * m.hidden;
+    const auto s = static_cast<double>(sequence_length);
+    LeftOutLayers result{.parameters = depths * (joins + block_parameters(m, has_experts, m.moe.expert_count))};
+    std::int64_t used = 0;  // parameters or, where products alone are counted, weights that one token uses
+    if (convention == FlopsConvention::palm) {
+        used = joins + block_parameters(m, has_experts, m.moe.top_k) + head;
+    } else {
+        used = 2 * m.hidden * m.hidden + attention_weights(m) + head +
+               (has_experts ? expert_layer_weights(m, m.moe.top_k) : mlp_weights(m, m.ffn_hidden));
+    }
+    result.flops = static_cast<double>(depths) *
+                   (6 * s * static_cast<double>(used) + 3 * core_flops(m, sequence_length, convention));
+    return result;
 }
 
 }  // namespace orrery::models

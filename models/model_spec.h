@@ -99,6 +99,9 @@ struct ModelSpec {
     LatentAttention latent;
     /// Keys of the source file that this struct does not represent: "KEY: VALUE (REASON)".
     std::vector<std::string> left_out;
+    /// D, the depths of multi-token prediction (num_nextn_predict_layers; arXiv 2412.19437 section 2.2) that are left
+    /// out: no count of parameters, FLOPs or memory has them but prediction_layers_left_out.
+    std::int64_t left_out_prediction_layers = 0;
     bool operator==(const ModelSpec&) const = default;
 
     [[nodiscard]] std::int64_t q_width() const { return heads * head_dim; }
@@ -143,6 +146,17 @@ enum class FlopsConvention : std::uint8_t {
 /// router, top_k of the routed experts, and the head for every token, even if only masked tokens have a loss (bert).
 [[nodiscard]] double model_flops_per_sequence(const ModelSpec& model, std::int64_t sequence_length,
                                               FlopsConvention convention);
+
+/// What one training step would have in addition with the layers of ModelSpec::left_out_prediction_layers.
+struct LeftOutLayers {
+    std::int64_t parameters = 0;  // of their own: embedding and head are shared with the model
+    double flops = 0;             // forward and backward of one sequence, as in model_flops_per_sequence
+};
+/// Multi-token prediction after DeepSeek-V3 (arXiv 2412.19437 section 2.2): each depth has a norm of the hidden state
+/// and one of the next token's embedding, a projection 2h x h of both, a block like the model's last one, and a norm
+/// before the head, which is computed once more. Each is counted for every token of the sequence.
+[[nodiscard]] LeftOutLayers prediction_layers_left_out(const ModelSpec& model, std::int64_t sequence_length,
+                                                       FlopsConvention convention);
 
 /// Throws InputError naming `source` and the key if a dimension is out of range or dimensions contradict each other.
 void check_model(const ModelSpec& model, const std::string& source);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -53,10 +55,28 @@ std::string parameters_text(const ModelSpec& model) {
     return text;
 }
 
-std::string left_out_text(const ModelSpec& model, int indent) {
+LeftOutShares left_out_shares(const ModelSpec& model, std::int64_t sequence_length) {
+    constexpr auto kConvention = models::FlopsConvention::palm;  // as for MFU
+    const models::LeftOutLayers layers = models::prediction_layers_left_out(model, sequence_length, kConvention);
+    return {.parameters = static_cast<double>(layers.parameters) / static_cast<double>(models::parameter_count(model)),
+            .flops = layers.flops / models::model_flops_per_sequence(model, sequence_length, kConvention)};
+}
+
+std::string left_out_text(const ModelSpec& model, std::int64_t sequence_length, int indent) {
     std::string text;
     for (const std::string& what : model.left_out) text += fmt::format("{:{}}left out: {}\n", "", indent, what);
-    return text;
+    if (model.left_out_prediction_layers == 0) return text;
+    const std::int64_t length = std::max<std::int64_t>(sequence_length, 1);
+    const LeftOutShares shares = left_out_shares(model, length);
+    const std::int64_t parameters =
+        models::prediction_layers_left_out(model, length, models::FlopsConvention::palm).parameters;
+    text += fmt::format("{:{}}left out with these layers: {} parameters, {} of the model's", "", indent,
+                        billions(parameters), format_percent(shares.parameters));
+    if (sequence_length > 0) {
+        text += fmt::format("; {} of its FLOPs at {} tokens a sequence", format_percent(shares.flops),
+                            format_integer(sequence_length));
+    }
+    return text + "\n";
 }
 
 std::string model_text(const ModelSpec& model) {
@@ -79,7 +99,7 @@ std::string model_text(const ModelSpec& model) {
     if (model.has_experts()) text += line("experts", experts_text(model));
     text += line("vocabulary", format_integer(model.vocab));
     text += line("positions", format_integer(model.max_positions));
-    return text + left_out_text(model, 2);
+    return text + left_out_text(model, 0, 2);
 }
 
 }  // namespace orrery::reports

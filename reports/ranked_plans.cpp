@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "reports/model_text.h"
 #include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/program/rate_spread.h"
@@ -205,6 +206,16 @@ json spaces_json(const std::vector<program::SearchSpace>& spaces) {
     return list;
 }
 
+/// What the plans' model lacks of the model file, and how much of the training that is.
+void add_left_out(json& document, const program::Plan& plan) {
+    if (plan.model.left_out.empty()) return;
+    document["left_out_of_model"]["keys"] = plan.model.left_out;
+    if (plan.model.left_out_prediction_layers == 0) return;
+    const LeftOutShares shares = left_out_shares(plan.model, plan.training.sequence_length);
+    document["left_out_of_model"]["parameter_share"] = shares.parameters;
+    document["left_out_of_model"]["flops_share"] = shares.flops;
+}
+
 }  // namespace
 
 std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t max_rows) {
@@ -286,15 +297,16 @@ std::string ranked_plans_json(std::span<const PlanResult> results, const program
         object["plan"] = json::parse(program::to_json_text(result.plan));
         plans.push_back(std::move(object));
     }
-    const json document = {
+    json document = {
         {"schema", "orrery.plans/2"},
         {"objective", std::string(program::name_of(search.objective))},
         {"memory_limit_gib", search.memory_limit_gib},
         {"step_limit_s", figure(!std::isinf(search.step_limit_s), search.step_limit_s)},
         {"considered", counts_json(search.counts)},
         {"proven_gap", {{"gap", search.proven_gap}, {"tolerance", search.tolerance}, {"ranks", search.proven_ranks}}},
-        {"space", spaces_json(search.spaces)},
-        {"plans", std::move(plans)}};
+        {"space", spaces_json(search.spaces)}};
+    if (!results.empty()) add_left_out(document, results.front().plan);
+    document["plans"] = std::move(plans);
     return document.dump(2) + "\n";
 }
 

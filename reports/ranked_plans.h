@@ -16,8 +16,8 @@ namespace orrery::reports {
 [[nodiscard]] std::string ranked_plans_text(std::span<const program::PlanResult> results, std::size_t max_rows = 20);
 
 /// `orrery.plans/2`: what the search looked at and proves, and every result under "plans" in the order given, each with
-/// its whole `orrery.plan/1`. Figures of infeasible plans are null, except the peak memory if it is known. Ends in a
-/// newline.
+/// its whole `orrery.plan/1`. Figures of infeasible plans are null, except the peak memory if it is known.
+/// "left_out_of_model" lists what the model lacks of its file. Ends in a newline.
 [[nodiscard]] std::string ranked_plans_json(std::span<const program::PlanResult> results,
                                             const program::SearchSummary& search);
 

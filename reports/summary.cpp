@@ -103,7 +103,7 @@ std::string head_text(const program::Program& program, const program::RunRecord&
         plan.model.name, parameters_text(plan.model), format_integer(plan.training.sequence_length),
         format_integer(plan.training.global_batch_size), format_integer(plan.micro_batches()),
         format_integer(plan.training.micro_batch_size));
-    text += left_out_text(plan.model, 15);
+    text += left_out_text(plan.model, plan.training.sequence_length, 15);
     text += fmt::format("  strategy     {}\n", strategy_of(plan));
     text += layout_text(plan);
     text += fmt::format("  cluster      {}, {} ranks\n", size_text(plan.cluster),

@@ -128,6 +128,34 @@ TEST(LayerFlops, EveryFamilyCostsItsClosedFormUnderAnySharding) {
     }
 }
 
+/// The release of DeepSeek-V3 counts 11.5 B parameters of its one prediction layer beside the shared embedding and head
+/// (README_WEIGHTS.md of deepseek-ai/DeepSeek-V3).
+TEST(LeftOutLayers, OfDeepSeekV3HaveThePublishedSize) {
+    ModelSpec model = load_model("deepseek-v3");
+    ASSERT_EQ(model.left_out_prediction_layers, 1);
+    constexpr std::int64_t kSequence = 4096;
+    for (const FlopsConvention convention :
+         {FlopsConvention::palm, FlopsConvention::full_attention, FlopsConvention::causal_half}) {
+        const LeftOutLayers one = prediction_layers_left_out(model, kSequence, convention);
+        EXPECT_NEAR(static_cast<double>(one.parameters), 11.5e9, 0.12e9);
+        // One block more, a projection of 2h to h, and the head once more.
+        ModelSpec more = model;
+        ++more.layers;
+        const auto h = static_cast<double>(model.hidden), s = static_cast<double>(kSequence);
+        const double products = 2 * h * h + h * static_cast<double>(model.vocab);
+        const double norms = convention == FlopsConvention::palm ? 3 * h : 0;  // this convention counts all parameters
+        const double block = model_flops_per_sequence(more, kSequence, convention) -
+                             model_flops_per_sequence(model, kSequence, convention);
+        EXPECT_NEAR(one.flops / (block + 6 * s * (products + norms)), 1, 1e-9);
+        EXPECT_EQ(one.parameters,
+                  parameter_count(more) - parameter_count(model) + 2 * model.hidden * model.hidden + 3 * model.hidden);
+        ModelSpec two = model;
+        two.left_out_prediction_layers = 2;
+        EXPECT_EQ(prediction_layers_left_out(two, kSequence, convention).parameters, 2 * one.parameters);
+        EXPECT_EQ(prediction_layers_left_out(load_model("llama3-8b"), kSequence, convention).flops, 0);
+    }
+}
+
 /// Pairs in sequences whose documents end after any token with the same probability, summed over their distance.
 TEST(LayerFlops, AttentionWithinDocumentsCostsThePairsWithinThem) {
     constexpr std::int64_t kSequence = 512;

@@ -192,7 +192,12 @@ TEST(HuggingFaceDeepSeek, ReadsExpertsAndLatents) {
     const ModelSpec m = read(with(deepseek(), "num_nextn_predict_layers", 1), ModelParts::text_only);
     EXPECT_EQ(m.left_out, (std::vector<std::string>{"num_nextn_predict_layers: 1 (layers that predict further tokens "
                                                     "are not modelled)"}));
-    EXPECT_TRUE(read(with(deepseek(), "num_nextn_predict_layers", 0)).left_out.empty());
+    EXPECT_EQ(m.left_out_prediction_layers, 1);
+    const ModelSpec none = read(with(deepseek(), "num_nextn_predict_layers", 0));
+    EXPECT_TRUE(none.left_out.empty());
+    EXPECT_EQ(none.left_out_prediction_layers, 0);
+    EXPECT_THROW((void)read(with(deepseek(), "num_nextn_predict_layers", 65), ModelParts::text_only), InputError);
+    EXPECT_THROW((void)read(with(deepseek(), "num_nextn_predict_layers", "one"), ModelParts::text_only), InputError);
     EXPECT_EQ(m.latent, (LatentAttention{24, 12, 16, 8, 20}));
     EXPECT_EQ(m.head_dim, 24);
     EXPECT_EQ(m.attention_out_width(), 80);

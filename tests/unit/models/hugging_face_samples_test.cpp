@@ -90,7 +90,7 @@ TEST_F(Samples, EqualTheZoo) {
                 << file << ": " << what;
             EXPECT_TRUE(model.has_latent_attention()) << file;
         }
-        model.left_out.clear();
+        std::erase_if(model.left_out, [](const std::string& what) { return what.starts_with("quantization_config"); });
         model.name = name;
         EXPECT_EQ(model, load_model(name)) << file;
     }
