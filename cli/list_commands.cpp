@@ -116,6 +116,7 @@ int list_implementations(const ListOptions& options) {
     reports::Table rest({{"implementation", Align::left},
                          {"activations", Align::left},
                          {"8 and 4 bits", Align::left},
+                         {"moments", Align::left},
                          {"recomputation", Align::left},
                          {"on the host", Align::left},
                          {"context parallelism", Align::left},
@@ -135,8 +136,8 @@ int list_implementations(const ListOptions& options) {
                           joined(supports.schedules), validated ? reports::format_integer(found->second.runs) : "-",
                           error(&program::ValidatedStack::median), error(&program::ValidatedStack::mean),
                           error(&program::ValidatedStack::bias)});
-        rest.add_row({name, joined(supports.precisions), joined(supports.narrow_products), joined(supports.recompute),
-                      joined(supports.offload), joined(supports.context_parallel),
+        rest.add_row({name, joined(supports.precisions), joined(supports.narrow_products), joined(supports.moments),
+                      joined(supports.recompute), joined(supports.offload), joined(supports.context_parallel),
                       supports.most_nodes == 0 ? "any" : std::to_string(supports.most_nodes)});
         ordered_json& item = json["implementations"].emplace_back();
         item["implementation"] = ordered_json::parse(models::to_json_text(one));

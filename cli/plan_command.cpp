@@ -28,7 +28,7 @@ namespace orrery::cli {
 namespace {
 
 struct PlanOptions {
-    std::string model, cluster, precision, output, data = "synthetic";
+    std::string model, cluster, precision, moments, output, data = "synthetic";
     std::vector<std::string> implementations;                      // empty: by the cluster
     std::string schedule, data_parallel, recompute, stage_layout;  // empty: any
     std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0,
@@ -37,7 +37,8 @@ struct PlanOptions {
     std::string order, reshard;                // empty: any
     std::int64_t seed = 1234;
     std::size_t top = 10, prove = 1;
-    bool json = false, strict = false;
+    double clip_norm = 0;
+    bool post_validation = false, json = false, strict = false;
     std::optional<double> memory_margin_gib;
     models::ModelParts parts = models::ModelParts::whole;
     PlanGoal goal;
@@ -80,6 +81,9 @@ void check_together(const PlanOptions& options) {
     if (!options.recompute_parts.empty() && !options.recompute.empty() && options.recompute != "selective") {
         refuse("--recompute-parts", fmt::format("{}", fmt::join(options.recompute_parts, ",")), "--recompute",
                "selective");
+    }
+    if (options.post_validation && options.clip_norm == 0 && options.precision != "fp16") {
+        refuse("--post-validation", "true", "--clip-norm", "above 0, or with --precision fp16");
     }
 }
 
@@ -126,31 +130,37 @@ std::string default_precision(bool on_cpu, const models::Support& supports) {
 
 /// Where each value of the plans comes from, by JSON pointer.
 std::map<std::string, std::string> origins_of(const PlanOptions& options) {
+    std::map<std::string, std::string> origins;
+    if (!options.moments.empty()) origins["/training/precision/moments"] = "flag";
+    if (options.clip_norm > 0) origins["/training/optimizer/clip_norm"] = "flag";
+    if (options.post_validation) origins["/training/optimizer/post_validation"] = "flag";
     const auto chosen = [](std::int64_t given) { return given != 0 ? "flag" : "planner"; };
     const auto named = [](const std::string& given) { return given.empty() ? "planner" : "flag"; };
-    return {{"/model", "flag"},
-            {"/cluster", "flag"},
-            {"/implementation", options.implementations.empty() ? "default" : "flag"},
-            {"/parallelism/tp", chosen(options.tp)},
-            {"/parallelism/pp", chosen(options.pp)},
-            {"/parallelism/dp", chosen(options.dp)},
-            {"/parallelism/cp", chosen(options.cp)},
-            {"/parallelism/ep", chosen(options.ep)},
-            {"/parallelism/sequence_parallel", "planner"},
-            {"/parallelism/schedule", named(options.schedule)},
-            {"/parallelism/chunks", chosen(options.chunks)},
-            {"/parallelism/data_parallel", named(options.data_parallel)},
-            {"/parallelism/dp_shard", chosen(options.dp_shard)},
-            {"/parallelism/reshard_after_forward", named(options.reshard)},
-            {"/parallelism/order", named(options.order)},
-            {"/parallelism/stage_layers", named(options.stage_layout)},
-            {"/training/memory/recompute", named(options.recompute)},
-            {"/training/memory/recompute_parts", options.recompute_parts.empty() ? "planner" : "flag"},
-            {"/training/memory/recompute_layers", "planner"},
-            {"/training/micro_batch_size", chosen(options.micro_batch)},
-            {"/training/global_batch_size", "flag"},
-            {"/training/sequence_length", "flag"},
-            {"/training/precision", options.precision.empty() ? "default" : "flag"}};
+    origins.merge(std::map<std::string, std::string>{
+        {"/model", "flag"},
+        {"/cluster", "flag"},
+        {"/implementation", options.implementations.empty() ? "default" : "flag"},
+        {"/parallelism/tp", chosen(options.tp)},
+        {"/parallelism/pp", chosen(options.pp)},
+        {"/parallelism/dp", chosen(options.dp)},
+        {"/parallelism/cp", chosen(options.cp)},
+        {"/parallelism/ep", chosen(options.ep)},
+        {"/parallelism/sequence_parallel", "planner"},
+        {"/parallelism/schedule", named(options.schedule)},
+        {"/parallelism/chunks", chosen(options.chunks)},
+        {"/parallelism/data_parallel", named(options.data_parallel)},
+        {"/parallelism/dp_shard", chosen(options.dp_shard)},
+        {"/parallelism/reshard_after_forward", named(options.reshard)},
+        {"/parallelism/order", named(options.order)},
+        {"/parallelism/stage_layers", named(options.stage_layout)},
+        {"/training/memory/recompute", named(options.recompute)},
+        {"/training/memory/recompute_parts", options.recompute_parts.empty() ? "planner" : "flag"},
+        {"/training/memory/recompute_layers", "planner"},
+        {"/training/micro_batch_size", chosen(options.micro_batch)},
+        {"/training/global_batch_size", "flag"},
+        {"/training/sequence_length", "flag"},
+        {"/training/precision", options.precision.empty() ? "default" : "flag"}});
+    return origins;
 }
 
 sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpec& model,
@@ -168,6 +178,9 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     request.training.global_batch_size = options.global_batch;
     request.rates = program::resolve_rates(request.implementation, request.cluster);
     request.training.precision = program::precision_named(precision, request.implementation);
+    if (!options.moments.empty()) request.training.precision.moments = *dtype_named(options.moments);
+    request.training.optimizer.clip_norm = options.clip_norm;
+    request.training.optimizer.post_validation = options.post_validation;
     request.training.dropout = request.implementation.default_dropout;
     request.training.seed = static_cast<std::uint64_t>(options.seed);
     request.training.data = options.data;
@@ -368,6 +381,20 @@ void add_choice_options(CLI::App& command, PlanOptions& options) {
         ->check(CLI::IsMember(part_names()));
 }
 
+/// Options of the optimizer, which the search takes as given.
+void add_optimizer_options(CLI::App& command, PlanOptions& options) {
+    command
+        .add_option("--moments", options.moments,
+                    "Stored type of AdamW's first and second moments: fp32 (default) or bf16. Master weights stay fp32")
+        ->check(CLI::IsMember(program::moment_types()));
+    command.add_option("--clip-norm", options.clip_norm, "Clip gradients to this norm; 0: no clipping")
+        ->check(CLI::Range(0.0, 1e6))
+        ->capture_default_str();
+    command.add_flag("--post-validation", options.post_validation,
+                     "Update each stage with its own part of the gradient norm, and validate the update under the next "
+                     "step's forward passes (needs --clip-norm or fp16)");
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, Action& chosen) {
@@ -396,6 +423,7 @@ void add_plan(CLI::App& app, Action& chosen) {
             "Implementations to model, separated by commas (see orrery implementations); their plans are ranked "
             "together. Default: megatron-core,torch-fsdp2 on GPUs, orrery on local and on measured profiles")
         ->delimiter(',');
+    add_optimizer_options(*command, *options);
     add_choice_options(*command, *options);
     add_goal_options(*command, options->goal);
     command

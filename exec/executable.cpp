@@ -37,6 +37,7 @@ std::string refused_unless(bool runs, Value value) {
 }
 
 /// Everything in fp32, or bf16 with fp32 master weights; with bf16, gradients and reductions are in bf16 or fp32.
+/// Moments are in fp32 or bf16.
 bool is_executed(const program::Precision& precision) {
     program::Precision executed;
     if (precision.parameter == DType::bf16) {
@@ -47,6 +48,7 @@ bool is_executed(const program::Precision& precision) {
                     .compute = DType::bf16,
                     .master_weights = true};
     }
+    executed.moments = precision.moments;
     return precision == executed;
 }
 
@@ -84,6 +86,12 @@ constexpr std::array kTrainingLimits{
                                     orrery::name_of(precision.reduction));
           },
           "the gradients' type where gradients are scattered", "reduce-scatters in the type of the gradients"},
+    Limit{"/training/optimizer/post_validation",
+          [](const Plan& p) {
+              const bool late = p.training.optimizer.post_validation;
+              return refused_unless(!late, late);
+          },
+          "false", "updates that are never rolled back"},
     Limit{"/implementation/stores_fp32_shards",
           [](const Plan& p) {
               const bool casts = p.implementation.stores_fp32_shards && p.parallelism.shards_parameters() &&
@@ -173,8 +181,6 @@ constexpr std::array kImplementationLimits{
         "/implementation/pipeline/scatters_transfers", "whole transfers"),
     choice_limit<&Implementation::data_parallel, &models::DataParallelChoices::fusion_buffer>(
         "/implementation/data_parallel/fusion_buffer", "reductions in place, without a fusion buffer"),
-    choice_limit<&Implementation::host, &models::HostChoices::validates_after_update>(
-        "/implementation/host/validates_after_update", "updates that are never rolled back"),
 };
 
 template <std::size_t count>

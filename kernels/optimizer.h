@@ -21,6 +21,7 @@ struct SgdMomentum {
 
 // Every optimizer has three forms: fp32 parameters; bf16 parameters with fp32 master weights, which are updated and
 // then rounded to the parameters; and the same with bf16 gradients. All of them set the gradient to zero afterwards.
+// AdamW and Adam have each form also with m and v in bf16: an update computes in fp32 and rounds what it stores.
 
 /// Decoupled weight decay (arXiv 1711.05101): parameters, m and v are updated from the gradient.
 void adamw(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
@@ -29,12 +30,25 @@ void adamw(std::int64_t elements, const AdamW& options, float* master, float* m,
 void adamw(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, std::uint16_t* gradient,
            std::uint16_t* parameters);
 
+void adamw(std::int64_t elements, const AdamW& options, float* parameters, std::uint16_t* m, std::uint16_t* v,
+           float* gradient);
+void adamw(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+           float* gradient, std::uint16_t* parameters);
+void adamw(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+           std::uint16_t* gradient, std::uint16_t* parameters);
+
 /// Adam (arXiv 1412.6980): weight decay is part of the gradient, and so of m and v.
 void adam(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient);
 void adam(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, float* gradient,
           std::uint16_t* parameters);
 void adam(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, std::uint16_t* gradient,
           std::uint16_t* parameters);
+void adam(std::int64_t elements, const AdamW& options, float* parameters, std::uint16_t* m, std::uint16_t* v,
+          float* gradient);
+void adam(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+          float* gradient, std::uint16_t* parameters);
+void adam(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+          std::uint16_t* gradient, std::uint16_t* parameters);
 
 /// m = momentum * m + g; p -= learning_rate * m. As in PyTorch, m does not include the learning rate. m starts at zero.
 void sgd_momentum(std::int64_t elements, const SgdMomentum& options, float* parameters, float* m, float* gradient);

@@ -90,9 +90,8 @@ struct HostChoices {
     double launch_factor = 1.0;            // multiplies the device profile's host time of an instruction
     bool waits_after_micro_batch = false;  // the host reads a value back after each micro-batch
     bool waits_for_transfers = false;     // the host waits after each fused send and receive (Megatron's batched calls)
-    bool waits_for_gradient_norm = true;  // the host reads the norm (or the found-inf flag) before the optimizer
-    bool validates_after_update = false;  // post-validation: a stage updates with its own part of the norm; the sum
-                                          // over the stages overlaps with the next forwards and may revert the update
+    bool waits_for_gradient_norm = true;  // the host reads the norm (or the found-inf flag) before the optimizer,
+                                          // unless the update is validated afterwards (Optimizer::post_validation)
     bool operator==(const HostChoices&) const = default;
 };
 
@@ -145,11 +144,15 @@ struct Support {
     std::string default_data_parallel = "ddp";            // used unless the user selects one
     bool shard_groups = false;                            // HSDP: shards inside groups of data-parallel ranks
     bool stage_layouts = false;  // the user may give the blocks of each pipeline stage; else the framework divides them
-    std::vector<std::string> precisions;       // of activations: "fp32", "bf16", "fp16"
-    std::vector<std::string> narrow_products;  // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
-    std::vector<std::string> recompute;        // besides "none": "selective", "full"
-    std::vector<std::string> recompute_parts;  // of selective: names of models::BlockPart
-    std::vector<std::string> offload;          // "activations", "optimizer", "parameters"
+    std::vector<std::string> precisions;               // of activations: "fp32", "bf16", "fp16"
+    std::vector<std::string> narrow_products;          // "delayed", "tensorwise", "mx", "nvfp4", "mxfp4"
+    std::vector<std::string> moments;                  // stored types besides "fp32": "bf16"
+    std::vector<std::string> moments_of_whole_states;  // subset of moments allowed where data-parallel ranks do not
+                                                       // shard optimizer states
+    bool post_validation = false;                      // of the update against the gradient norm (arXiv 2401.10241)
+    std::vector<std::string> recompute;                // besides "none": "selective", "full"
+    std::vector<std::string> recompute_parts;          // of selective: names of models::BlockPart
+    std::vector<std::string> offload;                  // "activations", "optimizer", "parameters"
     std::string compiled_as;  // with torch.compile: the implementation that results, if it is based on this one; else
                               // the one whose kernels are used. Empty: no change
     std::string eager_as;     // if it compiles by default: the implementation whose kernels it uses without

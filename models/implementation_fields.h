@@ -85,7 +85,6 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("waits_after_micro_batch", c.waits_after_micro_batch);
     visit("waits_for_transfers", c.waits_for_transfers);
     visit("waits_for_gradient_norm", c.waits_for_gradient_norm);
-    visit("validates_after_update", c.validates_after_update);
 }
 
 template <Either<MemoryChoices> Choices>
@@ -118,6 +117,9 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("stage_layouts", c.stage_layouts);
     visit("precisions", c.precisions);
     visit("narrow_products", c.narrow_products);
+    visit("moments", c.moments);
+    visit("moments_of_whole_states", c.moments_of_whole_states);
+    visit("post_validation", c.post_validation);
     visit("recompute", c.recompute);
     visit("recompute_parts", c.recompute_parts);
     visit("offload", c.offload);

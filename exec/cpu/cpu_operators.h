@@ -18,8 +18,9 @@ class CpuOperators {
     /// Sets the BLAS to one thread, because a rank uses one core.
     CpuOperators();
     /// Runs one operator. models::OpKind documents the operand positions; adamw takes in[0] = gradient, in[1] = norm or
-    /// none, out[0] = parameters, out[1] = m, out[2] = v, out[4] = master weights of bf16 parameters. Throws BugError
-    /// for variants that are only simulated (such as attention that stores its probabilities).
+    /// none, out[0] = parameters, out[1] = m, out[2] = v (both in fp32 or bf16), out[4] = master weights of bf16
+    /// parameters. Throws BugError for variants that are only simulated (such as attention that stores its
+    /// probabilities).
     void run(const models::Operator& op, const OperatorPointers& at, const OperatorContext& context);
 
   private:

@@ -70,7 +70,11 @@ void update_all(const models::Operator& op, const Operands& o, const OperatorCon
 
 void run_adamw(const models::Operator& op, const Operands& o, const OperatorContext& context) {
     const auto states = [&](std::int64_t at, float* weights, auto* gradient, const auto& call) {
-        call(weights, o.out(1) + at, o.out(2) + at, gradient);
+        if (o.out_type(1) == DType::bf16) {
+            call(weights, o.out_bf16(1) + at, o.out_bf16(2) + at, gradient);
+        } else {
+            call(weights, o.out(1) + at, o.out(2) + at, gradient);
+        }
     };
     update_all(op, o, context, context.optimizer, states, [&](auto... arguments) {
         if (context.decoupled_decay) {

@@ -50,6 +50,10 @@ void check_runs_on_gpu(const program::Program& program, const std::string& sourc
     if (plan.training.dropout > 0) {
         throw InputError(source, "/training/dropout", "a plan with dropout", kRunsOnGpus);
     }
+    const DType moments = plan.training.precision.moments;
+    if (moments != DType::fp32) {
+        throw InputError(source, "/training/precision/moments", std::string(name_of(moments)), kRunsOnGpus);
+    }
     if (plan.parallelism.tp > plan.model.kv_heads) {
         throw InputError(source, "/parallelism", "a plan with copies of key/value heads", kRunsOnGpus);
     }

@@ -18,15 +18,18 @@ ORRERY_INLINE float read(float x) {
 ORRERY_INLINE float read(std::uint16_t x) {
     return from_bf16(x);
 }
-ORRERY_INLINE void write(std::uint16_t* parameters, std::int64_t i, float master) {
-    parameters[i] = to_bf16(master);
+ORRERY_INLINE void write(float* values, std::int64_t i, float value) {
+    values[i] = value;
+}
+ORRERY_INLINE void write(std::uint16_t* values, std::int64_t i, float value) {
+    values[i] = to_bf16(value);
 }
 ORRERY_INLINE void write(NoCopy, std::int64_t, float) {}
 
 enum class WeightDecay { decoupled, in_gradient };
 
-template <WeightDecay decay, typename Gradient, typename Parameters>
-ORRERY_INLINE void adam_loop(std::int64_t elements, const AdamW& options, float* master, float* m, float* v,
+template <WeightDecay decay, typename Moment, typename Gradient, typename Parameters>
+ORRERY_INLINE void adam_loop(std::int64_t elements, const AdamW& options, float* master, Moment* m, Moment* v,
                              Gradient* gradient, Parameters parameters) {
     constexpr bool kDecoupled = decay == WeightDecay::decoupled;
     const double steps = static_cast<double>(options.step);
@@ -44,10 +47,10 @@ ORRERY_INLINE void adam_loop(std::int64_t elements, const AdamW& options, float*
     ORRERY_INDEPENDENT
     for (std::int64_t i = 0; i < elements; ++i) {
         const float g = kDecoupled ? read(gradient[i]) : read(gradient[i]) + pull * master[i];
-        const float new_m = m[i] * beta1 + g * rest1;
-        const float new_v = v[i] * beta2 + (g * g) * rest2;
-        m[i] = new_m;
-        v[i] = new_v;
+        const float new_m = read(m[i]) * beta1 + g * rest1;
+        const float new_v = read(v[i]) * beta2 + (g * g) * rest2;
+        write(m, i, new_m);
+        write(v, i, new_v);
         const float kept = kDecoupled ? master[i] * keep : master[i];
         const float updated = kept - rate * (new_m / (std::sqrt(new_v) / root + epsilon));
         master[i] = updated;
@@ -89,6 +92,21 @@ void adamw(std::int64_t elements, const AdamW& options, float* master, float* m,
            std::uint16_t* parameters) {
     adam_loop<WeightDecay::decoupled>(elements, options, master, m, v, gradient, parameters);
 }
+ORRERY_VECTOR
+void adamw(std::int64_t elements, const AdamW& options, float* parameters, std::uint16_t* m, std::uint16_t* v,
+           float* gradient) {
+    adam_loop<WeightDecay::decoupled>(elements, options, parameters, m, v, gradient, NoCopy{});
+}
+ORRERY_VECTOR
+void adamw(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+           float* gradient, std::uint16_t* parameters) {
+    adam_loop<WeightDecay::decoupled>(elements, options, master, m, v, gradient, parameters);
+}
+ORRERY_VECTOR
+void adamw(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+           std::uint16_t* gradient, std::uint16_t* parameters) {
+    adam_loop<WeightDecay::decoupled>(elements, options, master, m, v, gradient, parameters);
+}
 
 ORRERY_VECTOR
 void adam(std::int64_t elements, const AdamW& options, float* parameters, float* m, float* v, float* gradient) {
@@ -102,6 +120,21 @@ void adam(std::int64_t elements, const AdamW& options, float* master, float* m, 
 ORRERY_VECTOR
 void adam(std::int64_t elements, const AdamW& options, float* master, float* m, float* v, std::uint16_t* gradient,
           std::uint16_t* parameters) {
+    adam_loop<WeightDecay::in_gradient>(elements, options, master, m, v, gradient, parameters);
+}
+ORRERY_VECTOR
+void adam(std::int64_t elements, const AdamW& options, float* parameters, std::uint16_t* m, std::uint16_t* v,
+          float* gradient) {
+    adam_loop<WeightDecay::in_gradient>(elements, options, parameters, m, v, gradient, NoCopy{});
+}
+ORRERY_VECTOR
+void adam(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+          float* gradient, std::uint16_t* parameters) {
+    adam_loop<WeightDecay::in_gradient>(elements, options, master, m, v, gradient, parameters);
+}
+ORRERY_VECTOR
+void adam(std::int64_t elements, const AdamW& options, float* master, std::uint16_t* m, std::uint16_t* v,
+          std::uint16_t* gradient, std::uint16_t* parameters) {
     adam_loop<WeightDecay::in_gradient>(elements, options, master, m, v, gradient, parameters);
 }
 

@@ -535,6 +535,10 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
     return plan;
 }
 
+/// Schedules that need twice the memory of zb-v and gain from it only if no stage waits for the others at the end of a
+/// step.
+constexpr std::array kShiftedSchedules{Schedule::zb_h2, Schedule::zb_2p};
+
 void allow_every_technique(PlanRequest& request) {
     const models::Support& supports = request.implementation.supports;
     const bool is_stated = !supports.source.empty();
@@ -544,7 +548,9 @@ void allow_every_technique(PlanRequest& request) {
     request.schedules.clear();
     for (int i = 0; i < program::kScheduleCount; ++i) {
         const auto one = static_cast<Schedule>(i);
-        if (row_of(one).is_searched && has(supports.schedules, name_of(one))) request.schedules.push_back(one);
+        const bool is_shifted = std::ranges::find(kShiftedSchedules, one) != kShiftedSchedules.end();
+        const bool is_searched = row_of(one).is_searched || (is_shifted && request.training.optimizer.post_validation);
+        if (is_searched && has(supports.schedules, name_of(one))) request.schedules.push_back(one);
     }
     if (request.schedules.empty() && has(supports.schedules, name_of(Schedule::gpipe))) {
         request.schedules = {Schedule::gpipe};

@@ -57,9 +57,10 @@ inline constexpr std::int64_t kLeastContextPositions = 1024;
 
 /// Allows every technique of the implementation that is worth searching: the schedules and kinds of data parallelism
 /// whose rows say so (is_searched), or those that it has if it has none of these; every kind of recomputation; sets of
-/// shards, kept parameters, both orders of ranks and all sets of recomputed parts. The other schedules are searched
-/// only on request: 1f1b covers gpipe and naive; zb-h2, zb-1p, zb-2p and the dualpipes need twice the memory of zb-v or
-/// an order that takes long to find.
+/// shards, kept parameters, both orders of ranks and all sets of recomputed parts. If updates are validated afterwards
+/// (Optimizer::post_validation), zb-h2 and zb-2p are searched too. The other schedules are searched only on request:
+/// 1f1b covers gpipe and naive; zb-1p and the dualpipes need twice the memory of zb-v or an order that takes long to
+/// find.
 void allow_every_technique(PlanRequest& request);
 
 struct PlanSearch {

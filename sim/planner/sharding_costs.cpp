@@ -245,8 +245,7 @@ double ShardingCosts::state_bytes(const Choice& choice, const RankElements& own)
     const bool fp32_shards = kind.shards_parameters && request_.implementation.stores_fp32_shards;
     const bool has_master = precision.master_weights && !fp32_shards;
     const std::int64_t parameter = fp32_shards ? 4 : size_of(precision.parameter);
-    const std::int64_t update =
-        training.memory.offload_optimizer ? 0 : 4 * training.optimizer.states() + (has_master ? 4 : 0);
+    const std::int64_t update = training.memory.offload_optimizer ? 0 : training.state_bytes() + (has_master ? 4 : 0);
     // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
     const std::int64_t gradient = kind.shards_gradients
                                       ? std::min(size_of(precision.gradient), size_of(precision.parameter))

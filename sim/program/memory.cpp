@@ -120,8 +120,8 @@ void measure_states(const Plan& plan, const RankLayout& layout, RankClass& resul
     const MemorySavings& savings = plan.training.memory;
     const ShardingRules& rules = layout.rules;
     MemoryFootprint& memory = result.memory;
-    const std::int64_t states = checked_product(result.optimizer_elements,
-                                                4 * plan.training.optimizer.states() + (layout.keeps_master ? 4 : 0));
+    const std::int64_t states =
+        checked_product(result.optimizer_elements, plan.training.state_bytes() + (layout.keeps_master ? 4 : 0));
     std::int64_t shards = 0, gradient_shards = 0;
     if (!result.parameter_shards_alias) {
         shards = checked_product(result.shard_elements, size_of(layout.stored_dtype));

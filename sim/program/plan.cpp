@@ -84,6 +84,11 @@ const std::vector<std::string>& precision_names() {
     return names;
 }
 
+const std::vector<std::string>& moment_types() {
+    static const std::vector<std::string> names{"fp32", "bf16"};
+    return names;
+}
+
 Precision precision_named(const std::string& name, const models::Implementation& implementation) {
     if (name == "fp32") return {};
     if (name == "tf32") return {.compute = DType::tf32};
@@ -108,10 +113,15 @@ Precision precision_named(const std::string& name, const models::Implementation&
 }
 
 std::string name_of(const Precision& precision) {
+    using orrery::name_of;
+    if (precision.moments != DType::fp32) {
+        Precision with_fp32 = precision;
+        with_fp32.moments = DType::fp32;
+        return fmt::format("{} with {} moments", name_of(with_fp32), name_of(precision.moments));
+    }
     for (const std::string& name : precision_names()) {
         if (precision == precision_named(name)) return name;
     }
-    using orrery::name_of;
     std::string text = fmt::format("{} parameters, {} activations, {} gradients", name_of(precision.parameter),
                                    name_of(precision.activation), name_of(precision.gradient));
     if (precision.reduction != precision.gradient) text += fmt::format(" reduced in {}", name_of(precision.reduction));

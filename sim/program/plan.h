@@ -140,7 +140,8 @@ struct Precision {
     DType compute = DType::fp32;        // of GEMMs: the activation type, or tf32 for fp32 activations
     Fp8Scaling fp8 = Fp8Scaling::none;  // narrow GEMMs in blocks; stored activations keep their type
     bool fp8_parameters = false;        // data-parallel ranks gather an fp8 copy of the parameters
-    bool master_weights = false;        // an fp32 copy of 16-bit parameters; optimizer states are always fp32
+    DType moments = DType::fp32;        // of AdamW and Adam, as stored; updates compute in fp32
+    bool master_weights = false;        // an fp32 copy of 16-bit parameters
     bool loss_scaling = false;          // fp16: gradients are unscaled and checked for overflow before the update
     bool operator==(const Precision&) const = default;
 };
@@ -155,8 +156,11 @@ struct Optimizer {
     double momentum = 0.9;      // sgd_momentum
     double weight_decay = 0.1;  // matrices and embeddings only
     double clip_norm = 0;       // 0: gradients are not clipped
+    /// A stage updates with its own part of the gradient norm. The sum over the stages overlaps with the next step's
+    /// forward passes and may revert the update (post-validation, arXiv 2401.10241 section 4).
+    bool post_validation = false;
     bool operator==(const Optimizer&) const = default;
-    /// fp32 values per parameter, without master weights.
+    /// Values per parameter, without master weights: the moments, or the momentum.
     [[nodiscard]] std::int64_t states() const { return kind == OptimizerKind::sgd_momentum ? 1 : 2; }
 };
 
@@ -189,6 +193,10 @@ struct Training {
     std::uint64_t seed = 1234;
     std::string data = "synthetic";  // or the path of a text file, read as bytes
     bool operator==(const Training&) const = default;
+    /// Bytes of optimizer states per parameter, without master weights.
+    [[nodiscard]] std::int64_t state_bytes() const { return optimizer.states() * size_of(precision.moments); }
+    /// The update depends on a sum over all gradients: their norm, or whether all are finite.
+    [[nodiscard]] bool checks_gradients() const { return optimizer.clip_norm > 0 || precision.loss_scaling; }
 };
 
 struct Plan {
@@ -229,7 +237,10 @@ void check_support(const Plan& plan, const std::string& source);
 /// 16-bit training the implementation decides about master weights and the types of gradients and their reduction.
 [[nodiscard]] Precision precision_named(const std::string& name, const models::Implementation& implementation = {});
 [[nodiscard]] const std::vector<std::string>& precision_names();
+/// Types in which an optimizer may store its moments.
+[[nodiscard]] const std::vector<std::string>& moment_types();
 /// The name for which precision_named returns this precision with a default Implementation; otherwise a description.
+/// Moments in another type than fp32 are added: "bf16 with bf16 moments".
 [[nodiscard]] std::string name_of(const Precision& precision);
 
 }  // namespace orrery::program

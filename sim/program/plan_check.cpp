@@ -387,6 +387,9 @@ class PlanChecker {
         const std::string_view activation = orrery::name_of(precision.activation);
         require(!precision.master_weights || precision.parameter != DType::fp32, "/training/precision/master_weights",
                 true, "false, because parameters are fp32 already");
+        require(precision.moments == DType::fp32 || t_.optimizer.kind != OptimizerKind::sgd_momentum,
+                "/training/precision/moments", precision.moments, "\"fp32\", because the optimizer is {}",
+                t_.optimizer.kind);
         require(!precision.loss_scaling || precision.activation == DType::fp16, "/training/precision/loss_scaling",
                 true, "false, because activations are {}", activation);
         require(precision.fp8 == Fp8Scaling::none || precision.activation != DType::fp32, "/training/precision/fp8",

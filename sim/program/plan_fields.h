@@ -39,6 +39,7 @@ inline constexpr IntegerRange kSeed{0, std::numeric_limits<std::int64_t>::max()}
 
 inline const OneOf kStoredTypes{{"fp32", "bf16", "fp16"}};
 inline const OneOf kComputeTypes{{"fp32", "tf32", "bf16", "fp16"}};
+inline const OneOf kMomentTypes{moment_types()};
 
 /// As a list of axes, or as their names with commas between.
 void read_field(const JsonReader& reader, const std::string& key, MeshOrder& order);
@@ -92,6 +93,7 @@ void visit_fields(Object& o, auto&& visit) {
     visit("momentum", o.momentum, kBelowOne);
     visit("weight_decay", o.weight_decay, kNotNegative);
     visit("clip_norm", o.clip_norm, kNotNegative);
+    visit("post_validation", o.post_validation);
 }
 
 template <Either<MemorySavings> Object>
@@ -114,6 +116,7 @@ void visit_fields(Object& p, auto&& visit) {
     visit("compute", p.compute, kComputeTypes);
     visit("fp8", p.fp8);
     visit("fp8_parameters", p.fp8_parameters);
+    visit("moments", p.moments, kMomentTypes);
     visit("master_weights", p.master_weights, kRequired);
     visit("loss_scaling", p.loss_scaling);
 }

@@ -72,6 +72,9 @@ class SupportChecker {
               Support::states_all(supports_.data_parallel) ? kinds : supports_.data_parallel);
         known(supports_.precisions, {"fp32", "bf16", "fp16"});
         known(supports_.narrow_products, names_of<Fp8Scaling>());
+        known(supports_.moments, {"bf16"});
+        known(supports_.moments_of_whole_states,
+              Support::states_all(supports_.moments) ? Names{"bf16"} : supports_.moments);
         known(supports_.recompute, names_of<Recompute>());
         known(supports_.recompute_parts, names_of<models::BlockPart>());
         known(supports_.offload, {"activations", "optimizer", "parameters"});
@@ -112,6 +115,7 @@ class SupportChecker {
         const Precision& precision = plan_.training.precision;
         named("/training/precision/activation", orrery::name_of(precision.activation), supports_.precisions);
         named("/training/precision/fp8", models::name_of(precision.fp8), supports_.narrow_products, "none");
+        check_optimizer();
         const MemorySavings& memory = plan_.training.memory;
         named("/training/memory/recompute", name_of(memory.recompute), supports_.recompute, "none");
         if (memory.recompute == Recompute::selective) {
@@ -129,6 +133,18 @@ class SupportChecker {
         offload("offload_layers", memory.offload_layers, "activations");
         offload("offload_optimizer", memory.offload_optimizer, "optimizer");
         offload("offload_parameters", memory.offload_parameters, "parameters");
+    }
+
+    void check_optimizer() const {
+        const char* const pointer = "/training/precision/moments";
+        const std::string_view moments = orrery::name_of(plan_.training.precision.moments);
+        named(pointer, moments, supports_.moments, "fp32");
+        if (p_.gradient_ranks() > 1 && !p_.shards_optimizer()) {
+            named(pointer, moments, supports_.moments_of_whole_states, "fp32", "no other unless states are sharded");
+        }
+        if (plan_.training.optimizer.post_validation && !supports_.post_validation) {
+            refuse("/training/optimizer/post_validation", true, "false", "no post-validation");
+        }
     }
 
     const Plan& plan_;

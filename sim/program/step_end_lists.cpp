@@ -28,7 +28,7 @@ class StepEnd : ListParts {
     [[nodiscard]] SegmentListId sync();
     [[nodiscard]] SegmentListId optimizer();
     [[nodiscard]] bool validates_after_update() const {
-        return checks_gradients() && plan.implementation.host.validates_after_update &&
+        return plan.training.checks_gradients() && plan.training.optimizer.post_validation &&
                !plan.training.memory.offload_optimizer;
     }
 
@@ -40,9 +40,6 @@ class StepEnd : ListParts {
     void check_gradients();
     void reduce_norm(BodyWriter& writer);
     void validate_update();
-    [[nodiscard]] bool checks_gradients() const {
-        return plan.training.optimizer.clip_norm > 0 || precision().loss_scaling;
-    }
     void update();
     /// The whole gradients stay, of which the update reads and clears only this rank's shard.
     [[nodiscard]] bool keeps_whole_gradients() const {
@@ -161,7 +158,7 @@ void StepEnd::reduce_norm(BodyWriter& writer) {
 
 /// Computes the gradient norm and whether all gradients are finite: a sum over the ranks, for which the host may wait.
 void StepEnd::check_gradients() {
-    if (!checks_gradients()) return;
+    if (!plan.training.checks_gradients()) return;
     BodyWriter writer(Phase::optimizer);
     const SlotIndex slot = writer.slot(gradient_slot());
     const SlotIndex sum = writer.slot(norm_slot());
@@ -172,7 +169,7 @@ void StepEnd::check_gradients() {
         reduce_norm(writer);
         writer.join();  // the update reads the norm
     }
-    if (plan.implementation.host.waits_for_gradient_norm) {
+    if (plan.implementation.host.waits_for_gradient_norm && !validates_after_update()) {
         writer.host_wait("host.gradient_norm", Follows::computation);
     }
     Operator scale = writer.streaming(OpKind::gradient_scale, slot, slot);
@@ -191,17 +188,18 @@ void StepEnd::validate_update() {
 
 /// Appends the slots of m and v, or of the momentum, then of the master weights, which begin at `offset`.
 void StepEnd::add_states(std::vector<Slot>& slots, Space space, std::int64_t offset) const {
-    const auto add = [&](const std::string& name) {
-        slots.push_back(flat_slot(space, name, SlotRole::saved, DType::fp32, result.optimizer_elements, offset));
+    const auto add = [&](const std::string& name, DType dtype) {
+        slots.push_back(flat_slot(space, name, SlotRole::saved, dtype, result.optimizer_elements, offset));
         offset += slots.back().bytes;
     };
+    const DType moments = precision().moments;
     if (plan.training.optimizer.kind == OptimizerKind::sgd_momentum) {
-        add("optimizer.momentum");
+        add("optimizer.momentum", moments);
     } else {
-        add("optimizer.m");
-        add("optimizer.v");
+        add("optimizer.m", moments);
+        add("optimizer.v", moments);
     }
-    if (layout.keeps_master) add("optimizer.master");
+    if (layout.keeps_master) add("optimizer.master", DType::fp32);
 }
 
 /// `all`: parameters, gradients, states and, if there is one, the master copy, which are added to the body.

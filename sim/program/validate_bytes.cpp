@@ -254,7 +254,7 @@ class Traffic : ClosedForms {
             }
             add(GroupAxis::embedding, CommKind::all_reduce, weight, sharding_.reduced_dtype);
         }
-        if (plan_.training.optimizer.clip_norm <= 0 && !precision_.loss_scaling) return;
+        if (!plan_.training.checks_gradients()) return;
         const bool everyone = sharding_.shards_states || (model_.has_experts() && (p_.ep > 1 || p_.etp != p_.tp));
         if ((everyone ? p_.world_size() : p_.tp * p_.pp) == 1) return;
         add(everyone ? GroupAxis::world : GroupAxis::model, CommKind::all_reduce, 2, DType::fp64);

@@ -165,8 +165,9 @@ class Footprint : ClassRule {
         std::int64_t updated = sharding_.shards_states ? ranks_.shard_elements : ranks_.parameter_elements;
         if (is_replicated(plan_) && c_ > 0) updated = 0;
         const bool has_master = precision_.master_weights && !fp32_shards_;
-        const std::int64_t kept = plan_.training.optimizer.states() + (has_master ? 1 : 0);
-        const std::int64_t states = updated * kept * size_of(DType::fp32);
+        const std::int64_t moments = plan_.training.optimizer.kind == OptimizerKind::sgd_momentum ? 1 : 2;
+        const std::int64_t states =
+            updated * (moments * size_of(precision_.moments) + (has_master ? size_of(DType::fp32) : 0));
         equal("optimizer_elements", ranks_.optimizer_elements, updated);
         equal("optimizer_states", memory_.optimizer_states, savings_.offload_optimizer ? 0 : states);
 

@@ -112,15 +112,7 @@ void apply_notes(const PublishedRun& run, Implementation& implementation, Assump
         assumptions.add("/implementation/data_parallel", "gradient buckets", "25 MiB beside the backward pass",
                         "defaults of the torch DistributedDataParallel that the source names");
     }
-    // With zero-bubble schedules the optimizer starts at once and is rolled back if the gradient norm turns out too
-    // large.
-    const bool zero_bubble = run.parallel.schedule.starts_with("zb-");
-    if (zero_bubble && !contains(run.id, "sync") && contains(run.framework, "fork")) {
-        implementation.host.waits_for_gradient_norm = false;
-        implementation.host.validates_after_update = true;
-        assumptions.add("/implementation/host/validates_after_update", "gradient norm",
-                        "each stage's own, the update validated later", "post-validation, arXiv 2401.10241 section 4");
-    }
+    if (validates_after_update(run)) implementation.host.waits_for_gradient_norm = false;
     // OneFlow's graph compiler turns gradient reductions over one axis of a two-dimensional mesh into logical operators
     // on the compute stream (insert_nccl_logical_op_pass.cpp, nccl_logical_2d_sbp_kernels.cpp).
     if (is_kind_of(implementation, "oneflow") && run.parallel.tp.value_or(1) > 1 && dp.overlaps_backward) {
@@ -131,6 +123,10 @@ void apply_notes(const PublishedRun& run, Implementation& implementation, Assump
 }
 
 }  // namespace
+
+bool validates_after_update(const PublishedRun& run) {
+    return run.parallel.schedule.starts_with("zb-") && !contains(run.id, "sync") && contains(run.framework, "fork");
+}
 
 bool is_kind_of(const Implementation& implementation, const std::string& name) {
     if (implementation.name == name) return true;

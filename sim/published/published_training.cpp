@@ -203,6 +203,11 @@ program::Training training_of(const PublishedRun& run, const models::ModelSpec& 
         training.optimizer.clip_norm = 1;
         assumptions.add("/training/optimizer/clip_norm", "gradient clipping", "norm 1", "usual; not stated");
     }
+    if (validates_after_update(run)) {
+        training.optimizer.post_validation = true;
+        assumptions.add("/training/optimizer/post_validation", "gradient norm",
+                        "each stage's own, the update validated later", "post-validation, arXiv 2401.10241 section 4");
+    }
     if (run.model.experts) {
         training.expert_load.capacity_factor = run.model.experts->capacity_factor;
         training.expert_load.pads_to_capacity = run.model.experts->pads_to_capacity;

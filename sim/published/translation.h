@@ -56,6 +56,9 @@ class Assumptions {
 /// GPUs of a node as this kind of GPU is usually sold.
 [[nodiscard]] std::int64_t usual_gpus_per_node(const PublishedRun& run);
 [[nodiscard]] models::Implementation implementation_of(const PublishedRun& run, Assumptions& assumptions);
+/// With the zero-bubble schedules of sail-sg's fork the optimizer starts at once and is rolled back if the gradient
+/// norm turns out too large (post-validation), except in runs whose name says that it waits.
+[[nodiscard]] bool validates_after_update(const PublishedRun& run);
 /// Call after model_of, since stages are cut from the model's layers.
 [[nodiscard]] program::Parallelism parallelism_of(const PublishedRun& run, const models::ModelSpec& model,
                                                   const models::Implementation& implementation,

@@ -106,6 +106,8 @@ std::vector<Change> changes() {
             {"tiny-gpt", bf16_zero3, bf16_zero1},
             {"tiny-llama", copies, zero2},
             {"tiny-llama-clipped", zero3, copies},
+            {"tiny-gpt-moments", zero1, tp2_sp},
+            {"tiny-gpt-moments", bf16_zero1, fp32_shards},
             {"tiny-latent", zero3, tp2_sp}};
 }
 
@@ -287,6 +289,13 @@ TEST(Checkpoints, OnlyTheSameTrainingCanResume) {
     other = plan;
     other["training"]["optimizer"]["kind"] = "sgd_momentum";
     refused(other, {R"(plan.json: /training/optimizer/kind: got "sgd_momentum"; allowed: "adamw")"});
+    other = plan;
+    other["training"]["precision"] = json{{"parameter", "fp32"},
+                                          {"activation", "fp32"},
+                                          {"gradient", "fp32"},
+                                          {"master_weights", false},
+                                          {"moments", "bf16"}};
+    refused(other, {R"(plan.json: /training/precision: got "fp32 with bf16 moments"; allowed: "fp32")"});
     other = plan;
     other["training"]["data"] = here.write("other.txt", text + "z");
     refused(other, {"plan.json: /training/data: got \"text of 1001 bytes", "allowed: \"text of 1000 bytes"});

@@ -55,6 +55,9 @@ TEST(GpuLimits, RefusalNamesTheUnsupportedFeature) {
     plan.training.dropout = 0.1;
     expect_refused(plan, "/training/dropout: got a plan with dropout");
     plan = make_plan({});
+    plan.training.precision.moments = DType::bf16;
+    expect_refused(plan, "/training/precision/moments: got bf16");
+    plan = make_plan({});
     plan.model.parallel_residual = true;
     expect_refused(plan, "parallel residuals");
     plan = make_plan({.model = "tiny-llama"});

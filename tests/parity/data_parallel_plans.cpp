@@ -175,6 +175,27 @@ std::vector<Case> cut_checkpoints() {
     return cases;
 }
 
+/// AdamW's moments in bf16, in every form of the update: fp32 parameters, master weights, and both on the host.
+std::vector<Case> narrow_moments() {
+    return {{"tiny-gpt-moments", {.name = "dp2_zero1", .dp = 2, .data_parallel = DataParallel::zero1}},
+            {"tiny-gpt-moments", {.name = "dp2_tp2_pp2_sp", .dp = 2, .tp = 2, .pp = 2, .sequence_parallel = true}},
+            {"tiny-gpt-moments",
+             {.name = "dp2_zero3_on_host",
+              .dp = 2,
+              .memory = {.offload_optimizer = true, .offload_parameters = true},
+              .data_parallel = DataParallel::zero3}},
+            {"tiny-gpt-moments",
+             {.name = "bf16_dp2_zero2", .dp = 2, .data_parallel = DataParallel::zero2, .precision = "bf16"}},
+            {"tiny-gpt-moments",
+             {.name = "bf16_dp2_offloaded", .dp = 2, .memory = {.offload_optimizer = true}, .precision = "bf16"}},
+            {"tiny-gpt-moments",
+             {.name = "bf16_dp2_zero3_fp32_shards",
+              .dp = 2,
+              .data_parallel = DataParallel::zero3,
+              .adjust = keep_fp32_shards,
+              .precision = "bf16"}}};
+}
+
 }  // namespace
 
 const std::vector<Case>& data_parallel_cases() {
@@ -183,6 +204,7 @@ const std::vector<Case>& data_parallel_cases() {
         for (const Case& one : tied_over_stages()) list.push_back(one);
         for (const Case& one : resting_elsewhere()) list.push_back(one);
         for (const Case& one : cut_checkpoints()) list.push_back(one);
+        for (const Case& one : narrow_moments()) list.push_back(one);
         return list;
     }();
     return cases;

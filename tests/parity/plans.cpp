@@ -448,14 +448,14 @@ std::vector<Case> further_cases() {
 
 const std::vector<const char*>& model_names() {
     static const std::vector<const char*> names = [] {
-        std::vector<const char*> list{"tiny-gpt",         "tiny-llama",           "tiny-gpt-odd-vocab",
-                                      "tiny-gpt-untied",  "tiny-llama-tied",      "tiny-llama-odd-vocab",
-                                      "tiny-qwen3",       "tiny-gpt-clipped",     "tiny-gpt-adam",
-                                      "tiny-gpt-sgd",     "tiny-mixtral",         "tiny-qwen2-moe",
-                                      "tiny-deepseek",    "tiny-mixtral-clipped", "tiny-gpt-bloom",
-                                      "tiny-gpt-falcon",  "tiny-gpt-neox",        "tiny-gpt-opt",
-                                      "tiny-llama-yarn",  "tiny-gpt-clipped-sgd", "tiny-mixtral-clipped-sgd",
-                                      "tiny-mixtral-idle"};
+        std::vector<const char*> list{"tiny-gpt",          "tiny-llama",           "tiny-gpt-odd-vocab",
+                                      "tiny-gpt-untied",   "tiny-llama-tied",      "tiny-llama-odd-vocab",
+                                      "tiny-qwen3",        "tiny-gpt-clipped",     "tiny-gpt-adam",
+                                      "tiny-gpt-sgd",      "tiny-mixtral",         "tiny-qwen2-moe",
+                                      "tiny-deepseek",     "tiny-mixtral-clipped", "tiny-gpt-bloom",
+                                      "tiny-gpt-falcon",   "tiny-gpt-neox",        "tiny-gpt-opt",
+                                      "tiny-llama-yarn",   "tiny-gpt-clipped-sgd", "tiny-mixtral-clipped-sgd",
+                                      "tiny-mixtral-idle", "tiny-gpt-moments"};
         for (const char* name : attention_models()) list.push_back(name);
         for (const char* name : dropout_models()) list.push_back(name);
         return list;
@@ -542,7 +542,8 @@ models::ModelSpec model_named(const std::string& name) {
         model.tied_embeddings = true;
     } else if (name.starts_with("tiny-mixtral") || name == "tiny-qwen2-moe" || name == "tiny-deepseek") {
         model.moe = experts_of(name);
-    } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd")) {
+    } else if (name.ends_with("-clipped") || name.ends_with("-adam") || name.ends_with("-sgd") ||
+               name.ends_with("-moments")) {
         // only the training differs, see make_plan
     } else if (name == "tiny-qwen3") {
         model.family = "qwen3";
@@ -599,6 +600,7 @@ program::Plan make_plan(const Case& one) {
     // Below the initial gradient norms of these models, so that clipping takes effect.
     if (one.model.find("-clipped") != std::string::npos) plan.training.optimizer.clip_norm = 0.5;
     if (one.model.ends_with("-adam")) plan.training.optimizer.kind = program::OptimizerKind::adam;
+    if (one.model.ends_with("-moments")) plan.training.precision.moments = DType::bf16;
     if (one.model.ends_with("-sgd")) {
         plan.training.optimizer.kind = program::OptimizerKind::sgd_momentum;
         plan.training.optimizer.learning_rate = 0.05;

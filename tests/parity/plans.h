@@ -44,10 +44,8 @@ struct Case {
 
 /// tiny-gpt, tiny-llama, and variants named after their difference or, for experts, after the model whose routing they
 /// have. "-clipped" models are trained with gradient clipping, "-adam" and "-sgd" with these optimizers instead of
-/// AdamW,
-/// "-dropout" models with dropout. AdamW is invariant under a constant factor on gradients, so a wrong norm only shows
-/// in
-/// "-clipped-sgd".
+/// AdamW, "-moments" with AdamW's moments in bf16, "-dropout" models with dropout. AdamW is invariant under a constant
+/// factor on gradients, so a wrong norm only shows in "-clipped-sgd".
 [[nodiscard]] const std::vector<const char*>& model_names();
 [[nodiscard]] models::ModelSpec model_named(const std::string& name);
 

@@ -210,8 +210,10 @@ TEST(Laws, RecomputationTradesTimeForMemory) {
     EXPECT_LT(selective.step_seconds(), full.step_seconds());
 }
 
-/// Makespan of one step minus m (F + I + W), in units of F, from a lowered and simulated plan with free transfers.
-double bubble_of(Schedule schedule, std::int64_t stages, std::int64_t micro_batches, double input, double weight) {
+/// Time of a step minus m (F + I + W), in units of F, from a lowered and simulated plan with free transfers: the
+/// makespan of the first step, or the period of repeated ones.
+double bubble_of(Schedule schedule, std::int64_t stages, std::int64_t micro_batches, double input, double weight,
+                 int steps = 1, const program::Optimizer& optimizer = {}, bool tied = false) {
     const bool two_chunks = schedule == Schedule::zb_v || schedule == Schedule::dualpipe ||
                             schedule == Schedule::dualpipe_v || schedule == Schedule::interleaved;
     Plan plan = base("tiny-gpt", 8);
@@ -222,6 +224,9 @@ double bubble_of(Schedule schedule, std::int64_t stages, std::int64_t micro_batc
     plan.parallelism.stage_layers = program::even_stages(plan.model.layers, plan.parallelism.virtual_stages());
     plan.training.sequence_length = 64;
     plan.training.global_batch_size = micro_batches;
+    if (schedule == Schedule::zb_2p) plan.parallelism.schedule_times = {1, input, weight, 0};
+    plan.training.optimizer = optimizer;
+    plan.model.tied_embeddings = tied;
     plan.cluster.device.launch_us.value = 0;
     program::check_plan(plan, plan.name);
     // A chunk is half a stage, except in DualPipe, whose chunks are whole stages of two copies of the model.
@@ -232,7 +237,7 @@ double bubble_of(Schedule schedule, std::int64_t stages, std::int64_t micro_batc
                                 {ActionKind::backward_input, picoseconds(input)},
                                 {ActionKind::backward_weight, picoseconds(weight)}});
     const Cluster cluster(plan.cluster);
-    const RunRecord record = simulate(program::lower(plan), cluster, cost, TableCommunication(), {.steps = 1});
+    const RunRecord record = simulate(program::lower(plan), cluster, cost, TableCommunication(), {.steps = steps});
     return record.step_time_s * 1e3 - static_cast<double>(micro_batches) * (1 + input + weight);
 }
 
@@ -253,6 +258,34 @@ TEST(LoweredSchedules, BubblesOfThePublishedTable) {
     EXPECT_NEAR(bubble_of(Schedule::dualpipe, 4, 8, 1.2, 0.8), 2.4, 1e-9);
     // One micro-batch at a time: all other stages wait.
     EXPECT_NEAR(bubble_of(Schedule::naive, 4, 8, 1, 1), 3 * 8 * 3, 1e-9);
+}
+
+/// arXiv 2401.10241, section 4: the stages of a zero-bubble schedule are shifted against each other. That costs nothing
+/// if nothing at the end of a step waits for all of them; a gradient norm does, unless the update is validated later. A
+/// tied embedding makes the first and the last stage wait for each other, except where both are on one rank.
+TEST(LoweredSchedules, StepsFollowEachOtherWithoutABubbleIfNoNormIsAwaited) {
+    constexpr int kSteps = 4;
+    const program::Optimizer plain, clipped{.clip_norm = 1}, validated{.clip_norm = 1, .post_validation = true};
+    for (const std::int64_t stages : {2, 4, 8}) {
+        const auto period = [&](Schedule schedule, const program::Optimizer& optimizer) {
+            return bubble_of(schedule, stages, 3 * stages, 1, 1, kSteps, optimizer);
+        };
+        for (const Schedule schedule : {Schedule::zb_h2, Schedule::zb_2p, Schedule::zb_v}) {
+            const std::string what = program::name_of(schedule) + " on " + std::to_string(stages) + " stages";
+            EXPECT_NEAR(period(schedule, plain), 0, 1e-9) << what;
+            EXPECT_NEAR(period(schedule, validated), 0, 1e-9) << what;
+            EXPECT_GE(period(schedule, clipped), 0.5 * static_cast<double>(stages - 1) - 1e-9) << what;
+        }
+        const auto shift = static_cast<double>(stages - 1);
+        EXPECT_NEAR(period(Schedule::zb_h2, clipped), shift, 1e-9);
+        EXPECT_NEAR(bubble_of(Schedule::zb_h2, stages, 3 * stages, 1, 1, kSteps, plain, true), shift, 1e-9);
+        EXPECT_NEAR(bubble_of(Schedule::zb_v, stages, 3 * stages, 1, 1, kSteps, plain, true), 0, 1e-9);
+        // Of 1F1B every stage waits for the others within a step, whatever its end.
+        const double flush = 3 * shift;
+        for (const program::Optimizer& optimizer : {plain, clipped, validated}) {
+            EXPECT_NEAR(period(Schedule::one_f_one_b, optimizer), flush, 1e-9);
+        }
+    }
 }
 
 }  // namespace

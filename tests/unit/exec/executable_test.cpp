@@ -111,8 +111,8 @@ const std::vector<Refused>& refused() {
         {"fusion_buffer", [](Plan& p) { p.implementation.data_parallel.fusion_buffer = true; },
          "/implementation/data_parallel/fusion_buffer: got true; allowed: false, because the executor runs reductions "
          "in place, without a fusion buffer"},
-        {"validates_after_update", [](Plan& p) { p.implementation.host.validates_after_update = true; },
-         "/implementation/host/validates_after_update: got true; allowed: false, because the executor runs updates "
+        {"post_validation", [](Plan& p) { p.training.optimizer.post_validation = true; },
+         "/training/optimizer/post_validation: got true; allowed: false, because the executor runs updates "
          "that are never rolled back"},
     };
     return cases;

@@ -1,4 +1,5 @@
 #include <limits>
+#include <type_traits>
 
 #include "core/float16.h"
 #include "kernels/kernels.h"
@@ -52,14 +53,14 @@ struct Expected {
     }
 };
 
-template <typename Gradient, typename... Copy>
-void update(Rule rule, double decay, std::int64_t step, Floats& p, Floats& m, Floats& v, std::vector<Gradient>& g,
-            Copy... parameters) {
+template <typename Moment, typename Gradient, typename... Copy>
+void update(Rule rule, double decay, std::int64_t step, Floats& p, std::vector<Moment>& m, std::vector<Moment>& v,
+            std::vector<Gradient>& g, Copy... parameters) {
     if (rule == Rule::adamw) {
         adamw(kElements, adam_options(decay, step), p.data(), m.data(), v.data(), g.data(), parameters...);
     } else if (rule == Rule::adam) {
         adam(kElements, adam_options(decay, step), p.data(), m.data(), v.data(), g.data(), parameters...);
-    } else {
+    } else if constexpr (std::is_same_v<Moment, float>) {
         sgd_momentum(kElements, sgd_options(decay), p.data(), m.data(), g.data(), parameters...);
     }
 }
@@ -108,6 +109,48 @@ TEST(Optimizer, Bf16ParametersFollowTheirMasters) {
         EXPECT_EQ(v_16, v) << name_of(rule);
         EXPECT_EQ(parameters_16, parameters);
         for (std::size_t i = 0; i < p.size(); ++i) EXPECT_EQ(parameters[i], to_bf16(p[i]));
+    }
+}
+
+Halves rounded(const Floats& values) {
+    Halves halves(values.size());
+    cast_to_bf16(std::ssize(values), values.data(), halves.data());
+    return halves;
+}
+void round_to_bf16(Floats& values) {
+    const Halves halves = rounded(values);
+    cast_from_bf16(std::ssize(values), halves.data(), values.data());
+}
+
+/// The update itself is that of fp32 moments: only what it stores is rounded, and the next step starts from that.
+TEST(Optimizer, Bf16MomentsAreRoundedWhereTheyAreStored) {
+    for (const Rule rule : {Rule::adamw, Rule::adam}) {
+        Floats p = reference::values("p", kElements), m(p.size(), 0.0F), v(p.size(), 0.0F);
+        Floats plain = p, master = p, master_16 = p;
+        Halves plain_m(p.size(), 0), plain_v = plain_m, master_m = plain_m, master_v = plain_m, m_16 = plain_m,
+                                     v_16 = plain_m;
+        Halves parameters(p.size()), parameters_16(p.size());
+        for (std::int64_t step = 1; step <= kSteps; ++step) {
+            Floats g = reference::values(std::to_string(step), kElements);
+            round_to_bf16(g);
+            Halves g_16 = rounded(g);
+            Floats same = g, again = g;
+            update(rule, 0.1, step, p, m, v, g);
+            const Floats exact_m = m;
+            round_to_bf16(m);
+            round_to_bf16(v);
+            EXPECT_NE(m, exact_m);
+            update(rule, 0.1, step, plain, plain_m, plain_v, same);
+            update(rule, 0.1, step, master, master_m, master_v, again, parameters.data());
+            update(rule, 0.1, step, master_16, m_16, v_16, g_16, parameters_16.data());
+            for (const Floats* weights : {&plain, &master, &master_16}) EXPECT_EQ(*weights, p) << name_of(rule);
+            for (const Halves* moments : {&plain_m, &master_m, &m_16}) EXPECT_EQ(*moments, rounded(m));
+            for (const Halves* moments : {&plain_v, &master_v, &v_16}) EXPECT_EQ(*moments, rounded(v));
+            EXPECT_EQ(again, Floats(p.size(), 0.0F));
+            EXPECT_EQ(g_16, Halves(p.size(), 0));
+        }
+        EXPECT_EQ(parameters, rounded(p));
+        EXPECT_EQ(parameters_16, rounded(p));
     }
 }
 

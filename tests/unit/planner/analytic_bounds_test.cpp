@@ -90,6 +90,11 @@ TEST(AnalyticBounds, OfTheEfficientMicroBatchHoldForEverySize) {
     EXPECT_LT(tightest, 1.05);  // the share is not far below what is needed
 }
 
+PlanRequest with_bf16_moments(PlanRequest request) {
+    request.training.precision.moments = DType::bf16;
+    return request;
+}
+
 TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     std::map<Schedule, int> schedules;
     double memory_share = 0, analytic_share = 0, traffic_share = 0, lowered_share = 0;
@@ -104,7 +109,9 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
           draw(request_for("llama3-8b", 32, 128, 4096, "deepspeed"), 40),
           draw(request_for("gpt2-xl", 32, 128, 1024, "torch-fsdp1"), 40),
           draw(request_for("deepseek-v3", 256, 256, 4096, "torch-fsdp2"), 20),
-          draw(request_for("mixtral-8x7b", 64, 64, 4096, "torch-fsdp2"), 30)}) {
+          draw(request_for("mixtral-8x7b", 64, 64, 4096, "torch-fsdp2"), 30),
+          draw(with_bf16_moments(request_for("mixtral-8x7b", 32, 64, 4096)), 30),
+          draw(with_bf16_moments(request_for("llama3-8b", 32, 128, 4096, "torchtitan")), 30)}) {
         const topologies::Cluster cluster(drawn.request.cluster);
         const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
         AnalyticBounder bounder(drawn.request, cluster, cost);
@@ -180,6 +187,27 @@ TEST(AnalyticBounds, StateBytesAreExact) {
                                          memory.optimizer_states);
     EXPECT_LE(states(DataParallel::zero3), all);
     EXPECT_GT(states(DataParallel::zero3), 0.95 * all);
+}
+
+TEST(AnalyticBounds, Bf16MomentsTakeTwoBytesEach) {
+    const auto states = [](const PlanRequest& request, const Choice& choice) {
+        const topologies::Cluster cluster(request.cluster);
+        const RooflineCost cost(request.cluster);
+        AnalyticBounder bounder(request, cluster, cost);
+        return static_cast<double>(bounder.bounds(choice).least_state_bytes);
+    };
+    const PlanRequest one = request_for("gpt2", 1, 1, 1024), eight = request_for("mixtral-8x7b", 8, 8, 1024);
+    const auto elements = static_cast<double>(program::lower(plan_of(one, {})).classes.front().parameter_elements);
+    EXPECT_EQ(states(one, {}) - states(with_bf16_moments(one), {}), 4 * elements);
+    // Dense states over 8 ranks, those of the experts over the copies of each.
+    for (const DataParallel kind : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
+        const Choice choice{.dp = 8, .ep = 2, .sharding = {.data_parallel = kind}};
+        const std::int64_t updated = program::lower(plan_of(eight, choice)).classes.front().optimizer_elements;
+        EXPECT_NEAR(
+            (states(eight, choice) - states(with_bf16_moments(eight), choice)) / (4 * static_cast<double>(updated)), 1,
+            1e-6)
+            << program::name_of(kind);
+    }
 }
 
 TEST(AnalyticBounds, FewestRecomputedIsTheSmallestNumberOfBlocksThatFits) {

@@ -22,10 +22,15 @@ struct Space {
     std::vector<DataParallel> data_parallel{DataParallel::ddp, DataParallel::zero1, DataParallel::zero2,
                                             DataParallel::zero3};
     bool is_tight = true;  // half of the plans do not fit without recomputation
+    program::Optimizer optimizer;
+    DType moments = DType::fp32;
 
     [[nodiscard]] PlanRequest request() const {
         PlanRequest request = request_for(model, devices, batch, sequence, implementation);
         request.model.layers = layers;
+        request.training.optimizer = optimizer;
+        request.training.precision.moments = moments;
+        allow_every_technique(request);
         if (request.model.has_experts()) {
             request.model.moe.first_dense_layers = std::min(layers - 1, request.model.moe.first_dense_layers);
         }
@@ -114,6 +119,27 @@ std::vector<Space> spaces() {
          .tp = 2,
          .pp = 2,
          .schedules = {one_f_one_b, zb_v}},
+        {.model = "llama3-8b",
+         .layers = 8,
+         .devices = 8,
+         .batch = 32,
+         .sequence = 2048,
+         .implementation = "megatron-lm-zero-bubble",
+         .tp = 2,
+         .pp = 4,
+         .schedules = {one_f_one_b, zb_h1, zb_h2, zb_2p, zb_v},
+         .optimizer = {.clip_norm = 1, .post_validation = true}},
+        {.model = "mixtral-8x7b",
+         .layers = 4,
+         .devices = 8,
+         .batch = 16,
+         .sequence = 1024,
+         .implementation = "megatron-core",
+         .tp = 1,
+         .pp = 2,
+         .micro_batch = 1,
+         .optimizer = {.clip_norm = 1},
+         .moments = DType::bf16},
         {.model = "gpt2-medium",
          .layers = 6,
          .devices = 8,

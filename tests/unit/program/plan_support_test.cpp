@@ -29,9 +29,11 @@ void set(Plan& plan, const std::string& pointer, const json& value) {
                                                         {"/parallelism/dp_shard", &p.dp_shard},
                                                         {"/training/memory/offload_layers", &memory.offload_layers},
                                                         {"/cluster/nodes", &plan.cluster.nodes}};
-    const std::map<std::string, bool*> booleans{{"/parallelism/sequence_parallel", &p.sequence_parallel},
-                                                {"/training/memory/offload_optimizer", &memory.offload_optimizer},
-                                                {"/training/memory/offload_parameters", &memory.offload_parameters}};
+    const std::map<std::string, bool*> booleans{
+        {"/parallelism/sequence_parallel", &p.sequence_parallel},
+        {"/training/memory/offload_optimizer", &memory.offload_optimizer},
+        {"/training/memory/offload_parameters", &memory.offload_parameters},
+        {"/training/optimizer/post_validation", &plan.training.optimizer.post_validation}};
     if (const auto one = integers.find(pointer); one != integers.end()) {
         *one->second = value.get<std::int64_t>();
     } else if (const auto two = booleans.find(pointer); two != booleans.end()) {
@@ -53,6 +55,8 @@ void set(Plan& plan, const std::string& pointer, const json& value) {
         plan.training.precision.fp8 = value_named<Fp8Scaling>(value.get<std::string>()).value();
     } else if (pointer == "/training/precision/activation") {
         plan.training.precision.activation = dtype_named(value.get<std::string>()).value();
+    } else if (pointer == "/training/precision/moments") {
+        plan.training.precision.moments = dtype_named(value.get<std::string>()).value();
     } else {
         FAIL() << "a pointer that this test does not know: " << pointer;
     }

@@ -90,6 +90,9 @@ TEST(Precisions, HaveNames) {
                          .loss_scaling = true};
     EXPECT_EQ(precision_named("fp16"), fp16);
     for (const std::string& name : precision_names()) EXPECT_EQ(name_of(precision_named(name)), name);
+    Precision narrow = precision_named("bf16");
+    narrow.moments = DType::bf16;
+    EXPECT_EQ(name_of(narrow), "bf16 with bf16 moments");
     EXPECT_THROW((void)precision_named("fp4"), InputError);
 }
 

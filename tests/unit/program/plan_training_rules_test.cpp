@@ -207,6 +207,16 @@ INSTANTIATE_TEST_SUITE_P(
              "/training/precision/loss_scaling: got true; allowed: false, because activations are bf16"},
         Rule{"MasterWeightsAreOfShortParameters", precision("bf16"), precision(Precision{.master_weights = true}),
              "/training/precision/master_weights: got true; allowed: false, because parameters are fp32 already"},
+        Rule{"MomentsAreOfAdam", precision(bf16_with([](Precision& p) { p.moments = DType::bf16; })),
+             [](Plan& p) {
+                 p.training.precision.moments = DType::bf16;
+                 p.training.optimizer.kind = OptimizerKind::sgd_momentum;
+             },
+             "/training/precision/moments: got \"bf16\"; allowed: \"fp32\", because the optimizer is "
+             "\"sgd_momentum\""},
+        Rule{"MomentsAreInFp32OrBf16", precision(Precision{.moments = DType::bf16}),
+             precision(Precision{.moments = DType::fp16}),
+             "/training/precision/moments: got \"fp16\"; allowed: \"fp32\", \"bf16\""},
         Rule{"TheDeviceHasTheType", precision("fp16", "dgx1-v100"), precision("bf16", "dgx1-v100"),
              "/training/precision/compute: got \"bf16\"; allowed: a type for which device \"v100-sxm-"},
         Rule{"TheDeviceHasTf32", precision("tf32", "dgx-a100"), precision("tf32", "dgx1-v100"),
@@ -304,7 +314,7 @@ TEST(AnyPlan, IsLegalOrAnInputError) {
             bool* const flags[] = {
                 &p.sequence_parallel,         &t.memory.shards_checkpoints,    &t.memory.offload_optimizer,
                 &t.memory.offload_parameters, &t.expert_load.pads_to_capacity, &t.precision.fp8_parameters,
-                &t.precision.loss_scaling,    &t.precision.master_weights};
+                &t.precision.loss_scaling,    &t.precision.master_weights,     &t.optimizer.post_validation};
             switch (pick(8)) {
                 case 0:
                 case 1:
@@ -324,6 +334,7 @@ TEST(AnyPlan, IsLegalOrAnInputError) {
                 case 5:
                     t.precision.compute = static_cast<DType>(pick(8));
                     t.precision.activation = static_cast<DType>(pick(8));
+                    t.precision.moments = static_cast<DType>(pick(8));
                     t.precision.fp8 = static_cast<Fp8Scaling>(pick(4));
                     t.memory.recompute = static_cast<Recompute>(pick(3));
                     break;

@@ -80,6 +80,7 @@ class RandomPlans {
         if (happens(8) && !plan.model.has_latent_attention()) plan.model.qk_norm = !plan.model.qk_norm;
         plan.model.layers = 2 + pick(7);
         plan.implementation = one_of(implementations_);
+        post_validates_ = false;
         if (happens(2)) change(plan.implementation);
         plan.cluster = one_of(clusters_);
         do {
@@ -142,7 +143,7 @@ class RandomPlans {
                            &implementation.pipeline.posts_interleaved_receives_ahead,
                            &implementation.pipeline.scatters_transfers,
                            &implementation.host.waits_for_gradient_norm,
-                           &implementation.host.validates_after_update,
+                           &post_validates_,
                            &implementation.host.waits_after_micro_batch,
                            &implementation.host.waits_for_transfers}) {
             flip(*flag, 4);
@@ -229,6 +230,7 @@ class RandomPlans {
         if (happens(6)) t.precision.gradient = one_of(std::array{DType::fp32, DType::bf16});
         t.optimizer.kind = static_cast<OptimizerKind>(pick(3));
         t.optimizer.clip_norm = happens(2) ? 1.0 : 0.0;
+        t.optimizer.post_validation = post_validates_;
         t.dropout = happens(4) ? 0.1 : 0.0;
         fill(t.memory, p);
         if (happens(3)) {
@@ -259,6 +261,7 @@ class RandomPlans {
     std::vector<models::ModelSpec> models_;
     std::vector<topologies::ClusterSpec> clusters_;
     std::vector<models::Implementation> implementations_;
+    bool post_validates_ = false;  // of the plan that is being made
 };
 
 }  // namespace orrery::program::samples

@@ -62,6 +62,10 @@ const std::map<std::string, std::function<bool(const Plan&)>>& techniques() {
         {"fp8", [](P p) { return p.training.precision.fp8 != Fp8Scaling::none; }},
         {"fp8 gathers", [](P p) { return p.training.precision.fp8_parameters; }},
         {"loss scaling", [](P p) { return p.training.precision.loss_scaling; }},
+        {"moments in bf16", [](P p) { return p.training.precision.moments == DType::bf16; }},
+        {"moments in bf16 on the host",
+         [](P p) { return p.training.precision.moments == DType::bf16 && p.training.memory.offload_optimizer; }},
+        {"post-validation", [](P p) { return p.training.optimizer.post_validation && p.training.checks_gradients(); }},
         {"dropout", [](P p) { return p.training.dropout > 0; }},
         {"pipelined gathers",
          [](P p) { return p.parallelism.sequence_parallel && p.implementation.tensor_parallel.pipelined_gather; }},
@@ -82,7 +86,9 @@ TEST(RandomPlanLowering, ProgramsAreValid) {
     std::map<std::string, int> met;
     int legal = 0;
     for (int round = 0; round < kPlans; ++round) {
-        const Plan plan = maker.make();
+        Plan plan = maker.make();
+        const bool has_moments = plan.training.optimizer.kind != OptimizerKind::sgd_momentum;
+        if (has_moments && round % 3 == 0) plan.training.precision.moments = DType::bf16;
         try {
             check_plan(plan, "random");
         } catch (const InputError&) {

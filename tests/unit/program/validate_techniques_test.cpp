@@ -421,6 +421,37 @@ TEST(Interleaved, SendsAfterPairsIfTransfersAreFused) {
     }
 }
 
+/// Bytes that the update reads and writes for each element.
+double update_traffic(const Plan& plan) {
+    const Program program = lower(plan);
+    EXPECT_EQ(message_of(program), "");
+    for (const Body& body : program.bodies) {
+        for (const models::Operator& op : body.operators) {
+            if (op.is_update()) return (op.bytes_read + op.bytes_written) / static_cast<double>(op.elements);
+        }
+    }
+    return 0;
+}
+
+TEST(Optimizer, Bf16MomentsTakeHalfTheMemoryAndTraffic) {
+    for (const bool offloaded : {false, true}) {
+        for (const DataParallel kind : {DataParallel::ddp, DataParallel::zero1, DataParallel::zero3}) {
+            Plan plan = samples::make_plan({.dp = 2, .bf16 = true, .data_parallel = kind});
+            plan.training.memory.offload_optimizer = offloaded;
+            const double traffic = update_traffic(plan);
+            const auto states = [&] {
+                const RankClass ranks = lower(plan).classes.front();
+                return (offloaded ? ranks.host_bytes : ranks.memory.optimizer_states) / ranks.optimizer_elements;
+            };
+            const std::int64_t before = states();
+            EXPECT_EQ(before, offloaded ? 12 + 4 + 2 : 12);  // on the host, gradients and parameters too
+            plan.training.precision.moments = DType::bf16;
+            EXPECT_EQ(states(), before - 4);
+            EXPECT_EQ(update_traffic(plan), traffic - 2 * 4);  // both moments are read and written
+        }
+    }
+}
+
 // Post-validation of the Zero Bubble paper: the update does not wait for the other stages.
 TEST(Optimizer, MayUpdateBeforeTheNormIsReduced) {
     for (const Schedule schedule : {Schedule::one_f_one_b, Schedule::zb_h1}) {
@@ -445,7 +476,7 @@ TEST(Optimizer, MayUpdateBeforeTheNormIsReduced) {
         };
         const auto before = places();
         EXPECT_LT(before.second, before.first);
-        plan.implementation.host.validates_after_update = true;
+        plan.training.optimizer.post_validation = true;
         const auto after = places();
         EXPECT_LT(after.first, after.second);
     }

@@ -256,7 +256,7 @@ TEST(PlanOf, TranslatesZeroBubbleRuns) {
     EXPECT_TRUE(assumes(row, "vocab: 50257 (GPT-2's; not stated)"));
     EXPECT_TRUE(assumes(row, "attention: stores its scores"));
     EXPECT_FALSE(p.implementation.host.waits_for_gradient_norm);  // post-validation
-    EXPECT_TRUE(p.implementation.host.validates_after_update);
+    EXPECT_TRUE(p.training.optimizer.post_validation);
     EXPECT_TRUE(p.model.tied_embeddings);
     json of_source = row;
     of_source["source"]["title"] = "Zero Bubble Pipeline Parallelism";
@@ -269,7 +269,7 @@ TEST(PlanOf, TranslatesZeroBubbleRuns) {
     ones.front() = ones.back() = 0;
     EXPECT_EQ(p.parallelism.stage_layers, ones);
     EXPECT_TRUE(p.implementation.host.waits_for_gradient_norm);
-    EXPECT_FALSE(p.implementation.host.validates_after_update);
+    EXPECT_FALSE(p.training.optimizer.post_validation);
 }
 
 // OneFlow's collectives on a two-dimensional mesh run on the compute stream.
