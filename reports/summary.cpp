@@ -62,8 +62,12 @@ std::string layout_text(const program::Plan& plan) {
     } else {
         text += "none";
     }
-    text += "\n  memory       " + savings_of(plan.training.memory) + "\n";
-    return text;
+    if (plan.training.checks_gradients() && plan.training.optimizer.post_validation)
+        text += "; updates validated later";
+    text += "\n  memory       " + savings_of(plan.training.memory);
+    const DType moments = plan.training.precision.moments;
+    if (moments != DType::fp32) text += fmt::format("; moments in {}", orrery::name_of(moments));
+    return text + "\n";
 }
 
 /// What the convention counts, followed by its name.

@@ -47,7 +47,7 @@ TEST(Moments, InBf16SaveMemoryWhereTheImplementationHasThem) {
         << both.out;
     EXPECT_EQ(both.out.find("  ddp  "), std::string::npos) << both.out;
     expect_refused(plan_gpt2(here, {"--moments", "bf16", "--implementation", "megatron-core", "--data-parallel", "ddp",
-                               "--dp", "16"}),
+                                    "--dp", "16"}),
                    2, {"/training/precision/moments", "no other unless states are sharded"});
     expect_refused(plan_gpt2(here, {"--moments", "fp16"}), 2, {"--moments"});
 }
@@ -66,11 +66,36 @@ TEST(Moments, InBf16AreTrained) {
 TEST(Clipping, EndsAStepUnlessItIsValidatedAfterwards) {
     const Workplace here;
     const auto step = [&](const std::vector<std::string>& more) {
-        std::vector<std::string> words{"plan", "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "64", "--dp",
-                                       "1", "--tp", "8", "--pp", "8", "--cp", "1", "--micro-batch", "1",
-                                       "--global-batch", "24", "--seq", "2048", "--schedule", "zb-h2", "--recompute",
-                                       "none", "--stage-layout", "Et*9|(t*10|)*5t*11|t*10L", "--implementation",
-                                       "orrery", "--json"};
+        std::vector<std::string> words{"plan",
+                                       "--model",
+                                       "llama3-70b",
+                                       "--cluster",
+                                       "dgx-h100",
+                                       "--gpus",
+                                       "64",
+                                       "--dp",
+                                       "1",
+                                       "--tp",
+                                       "8",
+                                       "--pp",
+                                       "8",
+                                       "--cp",
+                                       "1",
+                                       "--micro-batch",
+                                       "1",
+                                       "--global-batch",
+                                       "24",
+                                       "--seq",
+                                       "2048",
+                                       "--schedule",
+                                       "zb-h2",
+                                       "--recompute",
+                                       "none",
+                                       "--stage-layout",
+                                       "Et*9|(t*10|)*5t*11|t*10L",
+                                       "--implementation",
+                                       "orrery",
+                                       "--json"};
         words.insert(words.end(), more.begin(), more.end());
         const CommandResult done = here.run(words);
         expect_done(done);
@@ -105,9 +130,9 @@ TEST(LeftOut, LayersAreSaidWithTheirSizeAndRefusedWhenStrict) {
         "moe_layer_freq": 1, "n_group": 1, "topk_group": 1, "scoring_func": "sigmoid", "norm_topk_prob": true,
         "routed_scaling_factor": 1.0, "topk_method": "noaux_tc", "num_nextn_predict_layers": 2})");
     here.write("config.json", config);
-    const std::vector<std::string> words{"plan", "--model", "config.json", "--cluster", "dgx-h100", "--gpus", "8",
-                                         "--global-batch", "8", "--seq", "128", "--top", "1", "--tp", "1", "--pp", "1", "--ep",
-                                         "1"};
+    const std::vector<std::string> words{
+        "plan", "--model", "config.json", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8", "--seq",
+        "128",  "--top",   "1",           "--tp",      "1",        "--pp",   "1", "--ep",           "1"};
     const auto with = [&](const std::vector<std::string>& more) {
         std::vector<std::string> all = words;
         all.insert(all.end(), more.begin(), more.end());

@@ -99,6 +99,12 @@ TEST(Summary, LayoutAndMemorySavings) {
         EXPECT_TRUE(contains(text, part)) << part << "\n" << text;
     }
     EXPECT_FALSE(contains(text, "offload window")) << "no stage has one\n" << text;
+    EXPECT_FALSE(contains(text, "moments")) << text;
+    plan.training.precision.moments = DType::bf16;
+    plan.training.optimizer = {.clip_norm = 1, .post_validation = true};
+    const std::string other = summary_text(sample::program(plan), sample::predicted());
+    EXPECT_TRUE(contains(other, "1f1b, 1 chunk a rank; updates validated later\n")) << other;
+    EXPECT_TRUE(contains(other, "on the host; moments in bf16\n")) << other;
 }
 
 TEST(Summary, StrategyLine) {
