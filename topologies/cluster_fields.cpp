@@ -38,6 +38,10 @@ void check_fat_tree(const JsonReader& reader, const FabricShape& shape) {
 /// The requirements of a kind on its shape.
 void check_shape(const JsonReader& reader, const FabricShape& shape, FabricKind kind) {
     if (reader.has("radix") && shape.radix < 2) reader.fail("radix", "at least 2");
+    if (reader.has("core_radix") && shape.core_radix < 2) reader.fail("core_radix", "at least 2");
+    if (reader.has("core_radix") && shape.radix == 0) {
+        reader.fail("core_radix", "nothing, since without a radix there are no cores");
+    }
     if (reader.has("oversubscription") && (shape.oversubscription.empty() || shape.oversubscription.size() > 2)) {
         reader.fail("oversubscription", "one number (leaves) or two (leaves, a pod's spines)");
     }
@@ -67,6 +71,7 @@ const std::vector<ShapeKey>& shape_keys() {
     using enum FabricKind;
     static const std::vector<ShapeKey> keys{
         {"radix", &FabricShape::radix, {single_switch, rail_optimised, rail_only, fat_tree}},
+        {"core_radix", &FabricShape::core_radix, {rail_optimised}},
         {"levels", &FabricShape::levels, {fat_tree}, {2, 3}},
         {"nodes_per_leaf", &FabricShape::nodes_per_leaf, {fat_tree}},
         {"uplinks_per_leaf", &FabricShape::uplinks_per_leaf, {fat_tree}},

@@ -25,6 +25,7 @@ enum class FabricKind : std::uint8_t {
 /// Parameters of a fabric's kind; docs/clusters.md says which members belong to which kind. 0 and empty: not given.
 struct FabricShape {
     std::int64_t radix = 0;                // ports of a switch; 0: unlimited
+    std::int64_t core_radix = 0;           // rail_optimised: ports of a core, which may be a modular switch; 0: radix
     std::vector<double> oversubscription;  // bandwidth below / above, of a leaf, then of a pod's spines; each >= 1
     std::int64_t levels = 0;               // fat_tree: 2 or 3
     std::int64_t nodes_per_leaf = 0;       // fat_tree; this and the next three replace radix and oversubscription

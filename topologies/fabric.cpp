@@ -113,10 +113,12 @@ void Fabric::set_rail_pods(const ClusterSpec& spec) {
     clos_.uplinks_per_spine =
         std::min(clos_.uplinks_per_spine, uplinks(clos_.units_per_pod * rails_, oversubscription(shape_, 1)));
     clos_.pods = ceil_div(clos_.units, clos_.units_per_pod);
-    if (clos_.pods > radix) {
-        refuse(
-            spec, "nodes", spec.nodes,
-            at_most(radix * clos_.units_per_pod * clos_.nodes_per_unit, "the capacity of three tiers of this radix"));
+    const std::int64_t most_pods = shape_.core_radix > 0 ? shape_.core_radix : radix;
+    if (clos_.pods > most_pods) {
+        refuse(spec, "nodes", spec.nodes,
+               at_most(most_pods * clos_.units_per_pod * clos_.nodes_per_unit,
+                       "the capacity of three tiers of this radix, whose cores join " + std::to_string(most_pods) +
+                           " pods"));
     }
 }
 

@@ -23,8 +23,7 @@ ClusterSpec rails(std::int64_t devices) {
 ClusterSpec fat_tree(std::int64_t devices) {
     ClusterSpec spec = load_cluster("dgx-h100", devices);
     spec.fabric = FabricKind::fat_tree;
-    spec.fabric_shape.levels = 3;
-    spec.fabric_shape.radix = 128;
+    spec.fabric_shape = {.radix = 128, .levels = 3};
     return spec;
 }
 

@@ -110,6 +110,7 @@ std::vector<topologies::ClusterSpec> clusters_of_16_nodes() {
     rails.devices_per_node = rails.nics_per_node = 2;
     rails.nodes = 16;
     rails.nodes_per_scalable_unit = 2;
+    rails.fabric_shape = {};
     topologies::ClusterSpec pods = rails;
     pods.fabric_shape.radix = 8;  // pods of two units
     topologies::ClusterSpec tree = rails;

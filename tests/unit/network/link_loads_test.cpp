@@ -34,6 +34,7 @@ ClusterSpec uniform_cluster(std::int64_t devices, bool on_one_node) {
     spec.nics_per_node = 1;
     spec.node_switches = 1;
     spec.nodes_per_scalable_unit = devices;
+    spec.fabric_shape = {};
     for (topologies::LinkProfile* link : {&spec.intra_node, &spec.nic, &spec.host_link}) {
         link->bandwidth_gb_per_s_per_direction.value = 20;
         link->efficiency.value = 0.5;
@@ -235,6 +236,7 @@ TEST(LinkLoads, NetworkTreesMergeInTheFirstNodesSwitch) {
     // The streams of any number of leaves merge in a spine.
     topologies::ClusterSpec many = topologies::load_cluster("dgx-h100", 256);
     many.nodes_per_scalable_unit = 2;
+    many.fabric_shape = {};
     const CollectiveLoads all = links_of(Algorithm::collnet, CommKind::all_reduce, strided(0, 256, 1), Cluster(many));
     EXPECT_NEAR(all.seconds_per_byte(), loads.seconds_per_byte(), 1e-18);
 }

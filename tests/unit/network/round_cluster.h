@@ -28,6 +28,7 @@ inline topologies::ClusterSpec round_cluster(std::int64_t devices) {
     spec.device.nccl.reset();
     spec.nic.nccl.reset();
     spec.routing.nic = topologies::NicChoice::own;
+    spec.fabric_shape = {};
     spec.intra_node.bandwidth_gb_per_s_per_direction.value = 400;
     spec.intra_node.efficiency.value = 0.75;
     spec.intra_node.latency_us.value = 0;

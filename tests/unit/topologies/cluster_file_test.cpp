@@ -102,6 +102,7 @@ TEST(ClusterFile, ErrorsNameTheKeyAndWhatIsAllowed) {
     for (const Case& bad : {
              Case{"/fabric_shape/radx", 4, "radix"},
              Case{"/fabric_shape/radix", 1, "at least 2"},
+             Case{"/fabric_shape/core_radix", 64, "only a fabric of kind rail_optimised"},
              Case{"/fabric_shape/levels", 4, "levels"},
              Case{"/fabric_shape/groups", 4, "only a fabric of kind dragonfly"},
              Case{"/fabric_shape/dimensions", Json::array({2, 2}), "only a fabric of kind torus"},

@@ -81,8 +81,9 @@ TEST(Cluster, SixteenThousandDevices) {
     EXPECT_EQ(kinds.at(VertexKind::node_switch), 8192);
     EXPECT_EQ(kinds.at(VertexKind::nic), 16384);
     EXPECT_EQ(kinds.at(VertexKind::leaf), 64 * 8);
-    EXPECT_EQ(kinds.at(VertexKind::spine), 32);
-    EXPECT_EQ(cluster.link_count(), 2 * (16384 * 4 + 16384 + 16384 + 512 * 32));
+    EXPECT_EQ(kinds.at(VertexKind::spine), 16 * 32) << "16 pods of 4 scalable units";
+    EXPECT_EQ(kinds.at(VertexKind::core), 32 * 32);
+    EXPECT_EQ(cluster.link_count(), 2 * (16384 * 4 + 16384 + 16384 + 512 * 32 + 512 * 32));
     EXPECT_EQ(cluster.node_of(16383), 2047);
     EXPECT_EQ(cluster.scalable_unit_of(16383), 63);
     EXPECT_EQ(cluster.rail_of(16383), 7);

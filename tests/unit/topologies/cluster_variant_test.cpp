@@ -141,6 +141,7 @@ TEST(Variant, TheBaseMustBeAClusterOfGpus) {
     ClusterSpec single = load_cluster("dgx-a100", 8);
     single.nics_per_node = 0;
     single.fabric = FabricKind::none;
+    single.fabric_shape = {};
     std::ofstream(path) << to_json_text(single);
     EXPECT_EQ(make_cluster({.base = path, .device = "a100-sxm-40gb"}, 8).nics_per_node, 0);
     EXPECT_NE(message_of({.base = path, .nics_per_node = 4}, 8).find("has no fabric"), std::string::npos);

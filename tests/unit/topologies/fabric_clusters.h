@@ -22,6 +22,7 @@ inline ClusterSpec nodes_with(FabricKind fabric, std::int64_t nodes, std::int64_
     spec.nodes = nodes;
     spec.nics_per_node = nics;
     spec.fabric = fabric;
+    spec.fabric_shape = {};
     return spec;
 }
 

@@ -65,6 +65,17 @@ TEST(Fabric, SwitchAndCableCountsMatchClosedForms) {
     }
 }
 
+TEST(Fabric, LargerCoresJoinMorePods) {
+    ClusterSpec spec = rails(FabricKind::rail_optimised, 65, 4, 16);  // pods of one unit of 4 nodes
+    EXPECT_THROW(Fabric{spec}, InputError) << "16 ports join 16 pods";
+    spec.fabric_shape.core_radix = 17;
+    const Fabric fabric(spec);
+    EXPECT_EQ(fabric.clos().pods, 17);
+    EXPECT_EQ(fabric.cores(), 4 * 8) << "a core for each of a leaf's 4 and a spine's 8 uplinks";
+    spec.nodes = 69;
+    EXPECT_THROW(Fabric{spec}, InputError);
+}
+
 TEST(Fabric, SwitchesStayWithinTheirRadix) {
     for (const ClusterSpec& spec : every_fabric()) {
         if (spec.fabric_shape.radix == 0) continue;

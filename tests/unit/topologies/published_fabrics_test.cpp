@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/unit/topologies/fabric_clusters.h"
+#include "topologies/bisection.h"
 
 namespace orrery::topologies {
 namespace {
@@ -105,6 +106,44 @@ TEST(PublishedFabrics, RailOnly) {
     }
     // The bisection is that of spines joining all rails; each rail has as many spines as a unit has nodes.
     EXPECT_EQ(cluster.fabric().spines(), 8 * 8);
+}
+
+// NVIDIA DGX SuperPOD H100 reference architecture: scalable units of 32 nodes with 8 leaves each, switches of 64 ports.
+// Eight units fill the ports of the spines; from the ninth on pods of four units are joined by cores.
+TEST(PublishedFabrics, SuperPods) {
+    const auto tiers = [](const char* preset, std::int64_t devices) {
+        const Fabric fabric(load_cluster(preset, devices));
+        return std::array{fabric.leaves(), fabric.spines(), fabric.clos().pods, fabric.cores()};
+    };
+    EXPECT_EQ(tiers("dgx-h100", 1024), (std::array<std::int64_t, 4>{32, 32, 1, 0}));
+    EXPECT_EQ(tiers("dgx-h100", 2048), (std::array<std::int64_t, 4>{64, 32, 1, 0}));
+    EXPECT_EQ(tiers("dgx-h100", 2056), (std::array<std::int64_t, 4>{72, 96, 3, 1024}));
+    EXPECT_EQ(tiers("dgx-h100", 131'072), (std::array<std::int64_t, 4>{4096, 4096, 128, 1024}));
+    // A100: units of 20 nodes, switches of 40 ports.
+    EXPECT_EQ(tiers("dgx-a100", 800), (std::array<std::int64_t, 4>{40, 20, 1, 0}));
+    EXPECT_EQ(tiers("dgx-a100", 1120), (std::array<std::int64_t, 4>{56, 80, 4, 320}));
+}
+
+TEST(PublishedFabrics, EveryPresetLimitsItsSwitchesOrItsNodes) {
+    for (const std::string& name : preset_names()) {
+        if (name == "local") continue;
+        const ClusterSpec spec = load_cluster(name, 1);
+        if (spec.fabric == FabricKind::none || spec.fabric == FabricKind::fat_tree) continue;
+        const bool is_cloud = name == "aws-g5";  // its source says that the network is taken as one switch
+        EXPECT_EQ(spec.fabric_shape.radix == 0, is_cloud) << name;
+    }
+}
+
+// The Llama 3 Herd of Models (arXiv 2407.21783), 3.3.1: racks of 16 GPUs on two nodes, 192 racks in a pod, 1:7 above.
+TEST(PublishedFabrics, MetasPods) {
+    const ClusterSpec spec = load_cluster("grand-teton-h100", 24'576);
+    const Cluster cluster(spec);
+    EXPECT_EQ(cluster.fabric().clos().pods, 8);
+    EXPECT_EQ(cluster.fabric().leaves(), 8 * 192);
+    const double below = 3072 * cluster.links_from(cluster.nic(0, 0)).back().bandwidth.value();
+    EXPECT_NEAR(below * 4 / bisection_bandwidth(cluster).value(), 7, 0.12);
+    EXPECT_FALSE(may_block(Cluster(load_cluster("grand-teton-h100", 3072)))) << "full bisection in a pod";
+    EXPECT_TRUE(may_block(cluster));
 }
 
 }  // namespace
