@@ -149,7 +149,7 @@ TEST(Topo, DrawsWellFormedPicturesOfAnySize) {
     for (const Expected& one : {Expected{"dgx-h100", "8", 1 + 1 + 8 + 4 + 8},
                                 // 4 of 64 nodes, all 16 leaves, 16 of 32 spines are drawn.
                                 Expected{"dgx-h100", "512", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16},
-                                Expected{"dgx-h100", "16384", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16},
+                                Expected{"dgx-h100", "16384", 1 + 4 + 4 * (8 + 4 + 8) + 16 + 16 + 16},
                                 Expected{"dgx1-v100", "8", 1 + 1 + 8 + 4}}) {
         SCOPED_TRACE(std::string(one.cluster) + " " + one.gpus);
         expect_done(here.run({"topo", one.cluster, "--gpus", one.gpus, "--svg", "c.svg", "--dot", "c.dot"}));
