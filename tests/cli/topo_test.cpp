@@ -67,6 +67,7 @@ std::string changed_preset(const char* pointer, const json& value) {
     json cluster = json::parse(orrery({"clusters", "dgx-h100"}).out);
     cluster["nodes"] = 4;
     cluster["nodes_per_scalable_unit"] = 2;
+    cluster.erase("fabric_shape");
     cluster[json::json_pointer(pointer)] = value;
     return cluster.dump();
 }
