@@ -243,10 +243,7 @@ struct Score {
         const double error = row.step_s / measured - 1;
         all.push_back(error);
         by_source[run.source].push_back(error);
-        sweeps.push_back(
-            {fmt::format("{}|{}|{}|{}|{}|{}", run.source, run.model.name, run.model.sequence_length.value_or(0),
-                         run.hardware.gpu, run.hardware.gpus.value_or(0), run.global_batch.value_or(0)),
-             row.step_s, measured});
+        sweeps.push_back({published::sweep_of(run), row.step_s, measured});
         if (row.sd > 0) {
             steps.add(std::log(row.step_s / measured), row.sd);
             steps_by_source[run.source].add(std::log(row.step_s / measured), row.sd);

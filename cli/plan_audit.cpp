@@ -47,9 +47,8 @@ int audit_plans(const std::vector<sim::PlanRequest>& requests, const topologies:
     for (const sim::PlanRequest& request : requests) {
         try {
             const sim::Audit audit =
-                sim::audit_search(request, cluster, top, samples, seed, [](std::size_t count, const auto& work) {
-                    in_parallel("simulating", count, work);
-                });
+                sim::audit_search(request, cluster, top, samples, seed,
+                                  [](std::size_t count, const auto& work) { in_parallel("simulating", count, work); });
             const program::PlanResult& best = audit.search.results.front();
             print(fmt::format("{}: rank 1 is {}, {}\n", request.implementation.name, best.plan.name,
                               reports::format_seconds(best.step_time_s)));

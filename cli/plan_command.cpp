@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/plan_answers.h"
 #include "cli/plan_audit.h"
 #include "cli/plan_goal.h"
+#include "cli/plan_shortlist.h"
 #include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -21,6 +23,7 @@
 #include "reports/search_text.h"
 #include "reports/summary.h"
 #include "reports/table.h"
+#include "sim/planner/advise.h"
 #include "sim/planner/planner.h"
 #include "sim/program/stage_layout.h"
 
@@ -43,7 +46,11 @@ struct PlanOptions {
     models::ModelParts parts = models::ModelParts::whole;
     PlanGoal goal;
     std::size_t audit = 0;  // excluded plans to simulate
+    PlanAnswerOptions answers;
 };
+
+/// Plans that do not fit whose smallest fix the JSON names: those that are nearest to fitting.
+constexpr std::size_t kMostFixes = 3;
 
 std::vector<std::string> schedule_names() {
     std::vector<std::string> names;
@@ -249,6 +256,16 @@ std::vector<sim::PlanRequest> requests_of(const PlanOptions& options, const mode
     return requests;
 }
 
+/// The same command's requests for other numbers of devices.
+PlanCase case_of(const PlanOptions& options, const models::ModelSpec& model) {
+    const auto requests = [options, model](std::int64_t devices) {
+        PlanOptions sized = options;
+        sized.devices = devices;
+        return requests_of(sized, model, topologies::load_cluster(options.cluster, devices));
+    };
+    return {.requests = requests, .devices = options.devices};
+}
+
 /// The least memory of any plan of the requests.
 sim::LeastMemory least_memory_of(const std::vector<sim::PlanRequest>& requests, const topologies::Cluster& cluster) {
     sim::LeastMemory least;
@@ -272,6 +289,7 @@ struct Wanted {
 sim::PlanSearch search_all(const std::vector<sim::PlanRequest>& requests, const topologies::Cluster& cluster,
                            std::int64_t max_memory_bytes, const Wanted& wanted, std::vector<std::string>& notes) {
     sim::PlanSearch all;
+    std::optional<InfeasibleError> nothing;
     std::exception_ptr problem;
     bool found = false;
     for (sim::PlanRequest request : requests) {
@@ -283,18 +301,23 @@ sim::PlanSearch search_all(const std::vector<sim::PlanRequest>& requests, const 
             sim::merge(all, sim::search_plans(request, cluster, wanted.keep, wanted.prove), wanted.keep);
             found = true;
         } catch (const InfeasibleError& error) {
-            if (!problem) problem = std::current_exception();
+            if (!nothing) nothing = error;
             notes.push_back(name + ": " + error.what());
         } catch (const InputError& error) {
             if (!problem) problem = std::current_exception();
             notes.push_back(name + ": " + error.what());
         }
     }
+    if (!found && nothing) throw InfeasibleError(*nothing);
     if (!found) std::rethrow_exception(problem);
     return all;
 }
 
 int run_plan(const PlanOptions& options) {
+    if (!options.answers.pick.empty()) {
+        return pick_plan(options.answers.pick, options.answers.output_dir, options.output, options.json);
+    }
+    check_plan_answers(options.answers);
     check_outputs({{"--output", options.output}},
                   {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
     const models::ModelSpec model = models::load_model(options.model, options.parts);
@@ -316,20 +339,28 @@ int run_plan(const PlanOptions& options) {
         return audit_plans(requests, cluster, options.top, options.audit, static_cast<std::uint64_t>(options.seed));
     }
     std::vector<std::string> notes;
+    const PlanCase job = case_of(options, model);
     const auto search = [&](std::int64_t max_memory_bytes, std::size_t keep) {
         std::vector<std::string> at_limit;  // that an implementation has no plan within a lower limit is no news
         return search_all(requests, cluster, max_memory_bytes, {keep, std::min(keep, options.prove)},
                           max_memory_bytes == 0 ? notes : at_limit);
     };
-    const sim::ObjectiveSearch found =
-        search_for(options.goal, options.top, search, [&] { return least_memory_of(requests, cluster); });
-    const std::vector<program::PlanResult>& ranked = found.results;
+    const sim::ObjectiveSearch found = [&] {
+        try {
+            return search_for(options.goal, options.top, search, [&] { return least_memory_of(requests, cluster); });
+        } catch (const InfeasibleError& nothing) {
+            answer_nothing_fits(options.answers, job, nothing, options.json);
+        }
+    }();
+    std::vector<program::PlanResult> ranked = found.results;
     if (options.strict) refuse_assumptions(program::lower(ranked.front().plan), "the best plan");
     if (!options.output.empty()) {
         write_file_atomically(options.output, program::to_json_text(ranked.front().plan));
     }
     if (options.json) {
         for (const std::string& note : notes) say("orrery: without " + note + "\n");
+        if (answer(options.answers, job, ranked, options.json)) return kExitDone;
+        sim::add_fixes(ranked, requests, kMostFixes);
         print(reports::ranked_plans_json(ranked, found.summary));
         return kExitDone;
     }
@@ -340,6 +371,7 @@ int run_plan(const PlanOptions& options) {
     print(reports::ranked_plans_text(ranked, options.top));
     print(reports::proof_text(ranked, found.summary));
     if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
+    (void)answer(options.answers, job, ranked, options.json);
     return kExitDone;
 }
 
@@ -400,19 +432,21 @@ void add_optimizer_options(CLI::App& command, PlanOptions& options) {
 void add_plan(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<PlanOptions>();
     CLI::App* command = app.add_subcommand("plan", "Rank the parallelism plans for a model on a cluster");
-    command->add_option("--model", options->model, "Zoo name, or path of a Hugging Face config.json")->required();
+    CLI::Option* model =
+        command->add_option("--model", options->model, "Zoo name, or path of a Hugging Face config.json")->required();
     add_text_only_option(*command, options->parts);
-    command->add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
-        ->required();
-    command->add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
-        ->required()
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-    command->add_option("--global-batch", options->global_batch, "Sequences a step")
-        ->required()
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-    command->add_option("--seq", options->sequence, "Tokens a sequence")
-        ->required()
-        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+    CLI::Option* cluster =
+        command->add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
+            ->required();
+    CLI::Option* devices = command->add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
+                               ->required()
+                               ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    CLI::Option* batch = command->add_option("--global-batch", options->global_batch, "Sequences a step")
+                             ->required()
+                             ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+    CLI::Option* sequence = command->add_option("--seq", options->sequence, "Tokens a sequence")
+                                ->required()
+                                ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
     command
         ->add_option("--precision", options->precision,
                      "Default: bf16 on GPUs (fp16 if the implementation has no bf16), fp32 on local")
@@ -449,12 +483,21 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_flag(
         "--strict", options->strict,
         "Refuse a best plan whose prediction rests on rates or on figures of devices and links that are assumptions");
-    command->add_flag("--json", options->json, "Print orrery.plans/2 JSON");
+    command->add_flag("--json", options->json,
+                      "Print orrery.plans/2 JSON; with --explain and --guide orrery.plan_answers/1, with --pick "
+                      "orrery.pick/1");
+    add_plan_answer_options(*command, options->answers, {model, cluster, devices, batch, sequence});
     command->footer(
         "Least memory of plans as fast as the best: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 "
         "--global-batch 128 --seq 8192 --objective memory --max-step-time 5%\n"
         "Front of time and memory: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 128 "
         "--seq 8192 --pareto --exclude zero3 --exclude tp=8\n"
+        "What limits it: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 128 --seq 8192 "
+        "--explain\n"
+        "Rules of thumb: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 128 --seq 8192 "
+        "--guide\n"
+        "To measure: orrery plan --model gpt2 --cluster dgx-h100 --gpus 8 --global-batch 64 --seq 1024 --shortlist 3 "
+        "--output-dir gpt2.shortlist\n"
         "Example: orrery plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq 8192");
     command->callback([options, &chosen] { chosen = [options] { return run_plan(*options); }; });
 }

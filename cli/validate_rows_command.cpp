@@ -18,6 +18,7 @@
 #include "sim/program/device_memory.h"
 #include "sim/published/measured_memory.h"
 #include "sim/published/plan_of.h"
+#include "sim/published/run_groups.h"
 
 namespace orrery::cli {
 namespace {
@@ -70,6 +71,7 @@ program::Program lowered(const program::Plan& plan, bool check) {
 RowPrediction predict(const PublishedRow& row, const RowsOptions& options) {
     RowPrediction result{.id = row.run.id,
                          .source = row.run.source,
+                         .sweep = published::sweep_of(row.run),
                          .counts = row.run.scored && !row.ran_out,
                          .measured_step_time_s = row.measured.step_time_s,
                          .measured_peak_memory_gib = row.measured.peak_memory_gib,

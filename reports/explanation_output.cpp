@@ -27,28 +27,6 @@ std::string share(std::int64_t part, std::int64_t whole) {
     return whole > 0 ? format_percent(static_cast<double>(part) / static_cast<double>(whole)) : "-";
 }
 
-/// The label of a part in tables.
-std::string label_of(TimePart part) {
-    switch (part) {
-        case TimePart::products:
-            return "matrix products";
-        case TimePart::elementwise:
-            return "norms, element-wise";
-        case TimePart::embedding_and_head:
-            return "embedding, head, loss";
-        case TimePart::bubble:
-            return "pipeline bubble";
-        case TimePart::idle:
-            return "idle, end of step";
-        default:
-            break;
-    }
-    std::string label(name_of(part));
-    if (is_communication(part)) return label;
-    std::replace(label.begin(), label.end(), '_', ' ');
-    return label;
-}
-
 std::string time_text(const Explanation& explanation) {
     const StepBreakdown& time = explanation.time;
     const bool each = time.classes.size() <= kMostClassColumns;

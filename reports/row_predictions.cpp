@@ -131,6 +131,25 @@ std::string fit_text(const std::vector<RowPrediction>& rows) {
     return text + inferred_text(rows);
 }
 
+std::string sweeps_text(const std::vector<RowPrediction>& rows) {
+    const SweepSummary sweeps = sweeps_of(rows);
+    return sweeps.sweeps == 0 ? "" : sweep_text(sweeps) + measured_regret_text(sweeps);
+}
+
+json sweeps_json(const SweepSummary& sweeps) {
+    if (sweeps.sweeps == 0) return nullptr;
+    return {{"sweeps", sweeps.sweeps},
+            {"runs_median", sweeps.runs_median},
+            {"regret_median", sweeps.regret_median},
+            {"regret_p90", sweeps.regret_p90},
+            {"regret_most", sweeps.regret_most},
+            {"measured_first", kMeasuredFirst},
+            {"measured_regret_median", sweeps.measured_regret_median},
+            {"measured_regret_p90", sweeps.measured_regret_p90},
+            {"measured_regret_most", sweeps.measured_regret_most},
+            {"spearman_median", sweeps.spearman_median}};
+}
+
 /// 1 - needed / allowed; empty if either is not known.
 std::optional<double> spare_of(const RowPrediction& row) {
     if (!row.skipped.empty() || !row.predicted_memory_in_use_gib || row.memory_allowed_gib <= 0) return {};
@@ -238,6 +257,15 @@ FitSummary fit_of(const std::vector<RowPrediction>& rows) {
     return fit;
 }
 
+SweepSummary sweeps_of(const std::vector<RowPrediction>& rows) {
+    std::vector<SweepRun> runs;
+    for (const RowPrediction& row : rows) {
+        if (!row.counts || !row.skipped.empty() || !row.predicted_step_time_s || !row.measured_step_time_s) continue;
+        runs.push_back({row.sweep, *row.predicted_step_time_s, *row.measured_step_time_s});
+    }
+    return sweep_summary(runs);
+}
+
 std::string row_predictions_text(const std::vector<RowPrediction>& rows, RowsText shown) {
     Table table({{"source", Align::left},
                  {"skipped"},
@@ -263,8 +291,9 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, RowsTex
         table.add_row(std::move(cells));
     }
     return (shown.each_row ? each_row_text(rows) : "") + table.to_text() +
-           "Absolute errors of predicted against measured; bias: mean of the signed ones.\n" + fit_text(rows) +
-           (shown.misfits ? misfits_text(rows, false) + misfits_text(rows, true) : "") + skipped_text(rows);
+           "Absolute errors of predicted against measured; bias: mean of the signed ones.\n" + sweeps_text(rows) +
+           fit_text(rows) + (shown.misfits ? misfits_text(rows, false) + misfits_text(rows, true) : "") +
+           skipped_text(rows);
 }
 
 std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
@@ -290,6 +319,7 @@ std::string row_predictions_json(const std::vector<RowPrediction>& rows) {
     summary.erase("source");
     summary.erase("memory_kinds");
     summary["fit"] = fit_json(fit_of(rows));
+    summary["sweeps"] = sweeps_json(sweeps_of(rows));
     sources.pop_back();
     summary["sources"] = json::array();
     for (const SourceSummary& source : sources) summary["sources"].push_back(summary_json(source));

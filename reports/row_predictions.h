@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reports/error_summary.h"
+#include "reports/sweep_summary.h"
 #include "sim/program/sensitivity.h"
 
 namespace orrery::reports {
@@ -14,6 +15,7 @@ namespace orrery::reports {
 /// One published run. Values that are unknown or were not predicted are empty.
 struct RowPrediction {
     std::string id, source;
+    std::string sweep;    // equal for runs of one job under several layouts (published::sweep_of)
     bool counts = false;  // its error is part of the summary
     std::optional<double> predicted_step_time_s, measured_step_time_s;
     std::optional<double> predicted_peak_memory_gib, measured_peak_memory_gib;
@@ -48,6 +50,9 @@ struct FitSummary {
     static constexpr double kRoom = 0.1;
 };
 [[nodiscard]] FitSummary fit_of(const std::vector<RowPrediction>& rows);
+
+/// Of the rows that count and have both step times.
+[[nodiscard]] SweepSummary sweeps_of(const std::vector<RowPrediction>& rows);
 
 /// Rows that count, by source in the order of first appearance, then all together as source "all".
 [[nodiscard]] std::vector<SourceSummary> summarise(const std::vector<RowPrediction>& rows);

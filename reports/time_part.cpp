@@ -191,4 +191,25 @@ void PartTable::add_compute(program::BodyId body, program::InstructionIndex inst
     }
 }
 
+std::string label_of(TimePart part) {
+    switch (part) {
+        case TimePart::products:
+            return "matrix products";
+        case TimePart::elementwise:
+            return "norms, element-wise";
+        case TimePart::embedding_and_head:
+            return "embedding, head, loss";
+        case TimePart::bubble:
+            return "pipeline bubble";
+        case TimePart::idle:
+            return "idle, end of step";
+        default:
+            break;
+    }
+    std::string label(name_of(part));
+    if (is_communication(part)) return label;
+    std::replace(label.begin(), label.end(), '_', ' ');
+    return label;
+}
+
 }  // namespace orrery::reports

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "sim/program/program.h"
@@ -46,6 +47,8 @@ template <typename T>
 using PerTimePart = EnumArray<TimePart, T, kTimePartCount>;
 inline constexpr auto kTimeParts = enum_values<TimePart, kTimePartCount>();
 [[nodiscard]] std::string_view name_of(TimePart part);
+/// The same for tables: "matrix products", "pipeline bubble".
+[[nodiscard]] std::string label_of(TimePart part);
 [[nodiscard]] constexpr bool is_compute(TimePart part) {
     return part <= TimePart::optimizer;
 }

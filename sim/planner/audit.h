@@ -17,8 +17,8 @@ struct AuditStratum {
     std::string excluded_by;      // the bound that was too high, "a similar plan" or "memory"
     std::int64_t candidates = 0;  // excluded
     std::int64_t sampled = 0;
-    std::int64_t too_large = 0;   // of the sample: do not fit in memory
-    std::int64_t simulated = 0;   // of the sample: fit
+    std::int64_t too_large = 0;                                    // of the sample: do not fit in memory
+    std::int64_t simulated = 0;                                    // of the sample: fit
     double least_ratio = std::numeric_limits<double>::infinity();  // shortest simulated step over that of rank 1
     std::vector<std::string> faster;  // plans that fit and are faster than rank 1 by more than kStepTolerance
 };

@@ -429,14 +429,6 @@ class Lister {
     std::optional<std::string> problem_;  // the first error of check_plan
 };
 
-/// Ring where possible. Unfused attention needs Ulysses, a sliding window an all-gather.
-program::ContextParallel context_parallel_of(const PlanRequest& request) {
-    if (!request.implementation.kernels.fused_attention) return program::ContextParallel::ulysses;
-    const models::ModelSpec& model = request.model;
-    const bool windowed = model.sliding_window > 0 && model.sliding_window < request.training.sequence_length;
-    return windowed ? program::ContextParallel::all_gather : program::ContextParallel::ring;
-}
-
 }  // namespace
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
@@ -459,6 +451,13 @@ std::vector<std::string> selective_parts(const PlanRequest& request) {
     const std::vector<std::string>& had = supports.recompute_parts;
     std::erase_if(parts, [&](const std::string& part) { return !models::Support::lists(had, part); });
     return parts.empty() ? had : parts;
+}
+
+program::ContextParallel context_parallel_of(const PlanRequest& request) {
+    if (!request.implementation.kernels.fused_attention) return program::ContextParallel::ulysses;
+    const models::ModelSpec& model = request.model;
+    const bool windowed = model.sliding_window > 0 && model.sliding_window < request.training.sequence_length;
+    return windowed ? program::ContextParallel::all_gather : program::ContextParallel::ring;
 }
 
 std::vector<std::string> parts_of(PartSet set) {

@@ -91,6 +91,10 @@ struct CandidateList {
 /// attention is fused, which holds most of the rest (Korthikanti et al. 2022, arXiv 2205.05198).
 [[nodiscard]] std::vector<std::string> selective_parts(const PlanRequest& request);
 
+/// How plans of the request share attention among context-parallel ranks: by a ring where possible. Unfused attention
+/// needs Ulysses, a sliding window an all-gather.
+[[nodiscard]] program::ContextParallel context_parallel_of(const PlanRequest& request);
+
 /// The names of the parts in the set.
 [[nodiscard]] std::vector<std::string> parts_of(PartSet set);
 

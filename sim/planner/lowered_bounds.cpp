@@ -285,6 +285,28 @@ std::int64_t lowered_memory_bytes(const Plan& plan) {
     return lower_few(plan).peak_memory_bytes;
 }
 
+program::MemoryNeed lowered_memory_need(const Plan& plan) {
+    const Few few = lower_few(plan);
+    const RankClass* fullest = nullptr;
+    std::int64_t most = -1;
+    for (const RankClass& ranks : few.program.classes) {
+        const std::int64_t here = peak_memory_bytes(few.program, ranks);
+        if (here > most) fullest = &ranks;
+        most = std::max(most, here);
+    }
+    ORRERY_CHECK(fullest != nullptr, "a program without ranks");
+    const program::MemoryFootprint& memory = fullest->memory;
+    const bool is_arena = plan.cluster.device.host_runs_compute;
+    // What further micro-batches add is activations.
+    return {.where = fullest->name,
+            .needed_bytes = few.peak_memory_bytes,
+            .allowed_bytes = 0,
+            .states_bytes = memory.parameters + memory.gradients + memory.optimizer_states,
+            .activation_bytes = few.peak_memory_bytes - most +
+                                (is_arena ? memory.activations_arena + memory.transients_arena
+                                          : memory.activations_at_peak + memory.transients_at_peak)};
+}
+
 LoweredBounds lowered_bounds(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
     const Few few = lower_few(plan);
     // DataParallel's rank classes are not pipeline stages. Its candidates are few, so each is simulated.

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "sim/cost/roofline_cost.h"
+#include "sim/program/plan_answers.h"
 #include "sim/program/program.h"
 #include "topologies/cluster.h"
 
@@ -30,6 +31,9 @@ struct LoweredBounds {
                                            const RooflineCost& cost);
 /// LoweredBounds::peak_memory_bytes alone.
 [[nodiscard]] std::int64_t lowered_memory_bytes(const program::Plan& plan);
+
+/// LoweredBounds::peak_memory_bytes with its parts; allowed_bytes is 0.
+[[nodiscard]] program::MemoryNeed lowered_memory_need(const program::Plan& plan);
 
 /// Device memory in use at the peak of a rank of the class, context included (program::DeviceMemory).
 [[nodiscard]] std::int64_t peak_memory_bytes(const program::Program& program, const program::RankClass& rank_class);

@@ -7,6 +7,7 @@
 #include "core/units.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
+#include "sim/planner/plan_changes.h"
 #include "sim/planner/planner.h"
 #include "sim/planner/timing.h"
 
@@ -24,21 +25,10 @@ constexpr std::size_t kMostChanges = 3;
 struct Change {
     std::string description;
     std::function<void(Plan&)> apply;
+    std::vector<Change> milder;  // between the alternative before it and this one, mildest first
 };
 /// Alternatives that change the same thing, mildest first; at most one of them is applied.
 using Changes = std::vector<Change>;
-
-std::string instead(const std::string& name, const std::string& value, const std::string& of) {
-    return name + " " + value + " instead of " + of;
-}
-
-/// Cuts stages as evenly as possible. Recomputes all blocks if recompute_layers exceeds a chunk's number of blocks.
-void cut_stages(Plan& plan) {
-    program::Parallelism& p = plan.parallelism;
-    p.stage_layers = program::even_stages(plan.model.layers, p.virtual_stages());
-    std::int64_t& layers = plan.training.memory.recompute_layers;
-    layers = layers > p.stage_layers.front() ? -1 : layers;
-}
 
 /// All changes that might make this plan fit, grouped by what they change.
 class Remedies {
@@ -81,12 +71,8 @@ class Remedies {
         if (p_.gradient_ranks() > 1 && p_.data_parallel != DataParallel::dp) {
             for (const DataParallel kind : program::kDataParallelKinds) {
                 if (!row_of(kind).shards_states || kind <= p_.data_parallel) continue;
-                found.push_back(
-                    {instead("data parallelism", name_of(kind), name_of(p_.data_parallel)), [kind](Plan& plan) {
-                         plan.parallelism.data_parallel = kind;
-                         plan.parallelism.reduces_every_micro_batch =
-                             reduces_each_micro_batch(kind, plan.parallelism.schedule);
-                     }});
+                found.push_back({instead("data parallelism", name_of(kind), name_of(p_.data_parallel)),
+                                 [kind](Plan& plan) { set_sharding(plan, kind); }});
             }
         }
         kinds_.push_back(std::move(found));
@@ -94,29 +80,38 @@ class Remedies {
 
     void recomputation() {
         Changes found;
-        const auto takes = [&](std::string description, Recompute kind, std::int64_t layers,
+        const auto change = [](std::string description, Recompute kind, std::int64_t layers,
                                std::vector<std::string> parts) {
-            found.push_back({std::move(description), [kind, layers, parts = std::move(parts)](Plan& plan) {
-                                 program::MemorySavings& memory = plan.training.memory;
-                                 memory.recompute = kind;
-                                 memory.recompute_layers = layers;
-                                 memory.recompute_parts = parts;
-                                 if (kind == Recompute::full) memory.offload_layers = 0;
-                             }});
+            return Change{std::move(description), [kind, layers, parts = std::move(parts)](Plan& plan) {
+                              program::MemorySavings& memory = plan.training.memory;
+                              memory.recompute = kind;
+                              memory.recompute_layers = layers;
+                              memory.recompute_parts = parts;
+                              if (kind == Recompute::full) memory.offload_layers = 0;
+                          }};
+        };
+        const auto of_blocks = [&](std::int64_t layers) {
+            return change("full recomputation of " + std::to_string(layers) + " blocks a chunk", Recompute::full,
+                          layers, {});
         };
         if (memory_.recompute == Recompute::none) {
             const std::vector<std::string> parts = selective_parts({.implementation = plan_.implementation});
             std::string named;
             for (const std::string& part : parts) named += (named.empty() ? "" : ", ") + part;
-            takes("selective recomputation (" + named + ")", Recompute::selective, -1, parts);
+            found.push_back(change("selective recomputation (" + named + ")", Recompute::selective, -1, parts));
         }
         const std::int64_t chunk =
             p_.stage_layers.empty() ? 0 : *std::max_element(p_.stage_layers.begin(), p_.stage_layers.end());
         const std::int64_t now = memory_.recompute == Recompute::full ? memory_.recompute_layers : 0;
+        std::int64_t before = now;
         for (std::int64_t layers = now + 1; now >= 0 && layers < chunk; layers = std::min(2 * layers, chunk)) {
-            takes("full recomputation of " + std::to_string(layers) + " blocks a chunk", Recompute::full, layers, {});
+            found.push_back(of_blocks(layers));
+            while (++before < layers) found.back().milder.push_back(of_blocks(before));
         }
-        if (now >= 0 && chunk > 0) takes("full recomputation", Recompute::full, -1, {});
+        if (now >= 0 && chunk > 0) {
+            found.push_back(change("full recomputation", Recompute::full, -1, {}));
+            while (++before < chunk) found.back().milder.push_back(of_blocks(before));
+        }
         kinds_.push_back(std::move(found));
     }
 
@@ -141,6 +136,16 @@ class Remedies {
                                    half(plan);
                                    plan.parallelism.tp *= 2;
                                }}});
+        }
+        if (plan_.training.sequence_length / (2 * p_.cp) >= kLeastContextPositions) {
+            kinds_.push_back(
+                {{describe("cp", p_.cp), [half](Plan& plan) {
+                      half(plan);
+                      plan.parallelism.cp *= 2;
+                      if (plan.parallelism.cp > 2) return;
+                      plan.parallelism.context_parallel = context_parallel_of(
+                          {.model = plan.model, .implementation = plan.implementation, .training = plan.training});
+                  }}});
         }
         if (2 * p_.virtual_stages() > plan_.model.layers) return;
         kinds_.push_back({{describe("pp", p_.pp), [half](Plan& plan) {
@@ -167,7 +172,9 @@ class RemedySearch {
     std::vector<Remedy> run(std::size_t most) {
         for (const Changes& kind : kinds_) {  // the mildest sufficient change of each group
             for (const Change& change : kind) {
-                if (try_these({&change})) break;
+                if (!fitting({&change})) continue;
+                found_.push_back(mildest(change));
+                break;
             }
         }
         for (std::size_t count = 2; found_.empty() && count <= kMostChanges; ++count) combine({}, 0, count);
@@ -184,7 +191,7 @@ class RemedySearch {
     /// Tries every combination of `count` groups, with the strongest change of each.
     void combine(std::vector<const Change*> chosen, std::size_t from, std::size_t count) {
         if (chosen.size() == count) {
-            (void)try_these(chosen);
+            if (std::optional<Remedy> remedy = fitting(chosen)) found_.push_back(std::move(*remedy));
             return;
         }
         for (std::size_t kind = from; kind < kinds_.size(); ++kind) {
@@ -194,7 +201,24 @@ class RemedySearch {
         }
     }
 
-    bool try_these(const std::vector<const Change*>& changes) {
+    /// The mildest sufficient one of the change and those that are milder. Each needs less memory than the ones before.
+    [[nodiscard]] Remedy mildest(const Change& change) const {
+        Remedy remedy = *fitting({&change});
+        std::size_t low = 0, high = change.milder.size();
+        while (low < high) {
+            const std::size_t middle = (low + high) / 2;
+            if (std::optional<Remedy> found = fitting({&change.milder[middle]})) {
+                remedy = std::move(*found);
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        return remedy;
+    }
+
+    /// The plan with these changes, if it is valid and fits.
+    [[nodiscard]] std::optional<Remedy> fitting(const std::vector<const Change*>& changes) const {
         Remedy remedy{.plan = plan_};
         for (const Change* change : changes) {
             change->apply(remedy.plan);
@@ -203,13 +227,12 @@ class RemedySearch {
         try {
             program::check_plan(remedy.plan, "a remedy");
         } catch (const InputError&) {
-            return false;
+            return {};
         }
         const std::int64_t needed = lowered_memory_bytes(remedy.plan);
-        if (needed > allowed_) return false;
+        if (needed > allowed_) return {};
         remedy.peak_memory_gib = to_gib(Bytes(needed));
-        found_.push_back(std::move(remedy));
-        return true;
+        return remedy;
     }
 
     const Plan& plan_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <iomanip>
 #include <map>
 #include <numeric>
@@ -97,8 +98,9 @@ class Search {
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             // A bound prunes only what is slower by more than the error of a step time.
-            if (search_.results.size() == keep_ &&
-                (1 - kStepTolerance) * node.least_step_s > search_.results[prove_ - 1].step_time_s) {
+            const double good = search_.results.size() == keep_ ? search_.results[prove_ - 1].step_time_s
+                                                                : std::numeric_limits<double>::infinity();
+            if ((1 - kStepTolerance) * node.least_step_s > std::min(good, request_.most_step_s)) {
                 search_.least_open_s = node.least_step_s;
                 break;
             }
@@ -124,7 +126,7 @@ class Search {
                     break;
             }
         }
-        if (search_.results.empty()) refuse();
+        if (search_.results.empty() && std::isinf(search_.least_open_s)) refuse();
         for (PlanResult& result : search_.results) add_derivatives(cluster_, cost_, result);
         search_.spaces = {space_of(request_, list_)};
         list_infeasible();
@@ -532,14 +534,8 @@ class Search {
     }
 
     [[noreturn]] void refuse() const {
-        std::int64_t bytes = -1;
-        for (const auto& [mesh, closest] : closest_) {
-            if (closest.bytes >= 0 && (bytes < 0 || closest.bytes < bytes)) bytes = closest.bytes;
-        }
         throw InfeasibleError(request_.model.name + ": none of " + std::to_string(search_.considered) +
-                              " plans fits in the " + one_digit(to_gib(Bytes(limit_))) +
-                              " GiB that a rank may use; the closest needs at least " +
-                              one_digit(to_gib(Bytes(bytes))) + " GiB on its fullest rank");
+                              " plans fits in the " + one_digit(to_gib(Bytes(limit_))) + " GiB that a rank may use");
     }
 
     void list_infeasible() {

@@ -45,6 +45,9 @@ struct PlanRequest {
     /// A limit on the peak memory of a rank below what the device leaves it; 0: none.
     std::int64_t max_memory_bytes = 0;
     std::vector<Exclusion> excluded;  // candidates that have one of these values are not considered
+    /// Only plans that may take at most this long are looked for. If there is none, no result is found, although
+    /// slower plans may fit.
+    double most_step_s = std::numeric_limits<double>::infinity();
 };
 
 /// The order of the mesh's axes in which neighbouring stages lie next to each other. The search tries it beside

@@ -43,6 +43,12 @@ std::string group_of(const PublishedRun& run) {
     return group + "|" + run.recompute;
 }
 
+std::string sweep_of(const PublishedRun& run) {
+    const auto number = [](const std::optional<std::int64_t>& value) { return std::to_string(value.value_or(0)); };
+    return run.source + "|" + run.model.name + "|" + number(run.model.sequence_length) + "|" + run.hardware.gpu + "|" +
+           number(run.hardware.gpus) + "|" + number(run.global_batch);
+}
+
 std::uint32_t fold_of(const PublishedRun& run) {
     std::uint64_t hash = 0xcbf29ce484222325;
     for (const char letter : group_of(run)) {

@@ -16,6 +16,10 @@ namespace orrery::published {
 /// count.
 [[nodiscard]] std::string group_of(const PublishedRun& run);
 
+/// Equal for the runs of a sweep: one job under several layouts. Equal are the source, the model, the sequence length,
+/// the GPU, the number of GPUs and the global batch.
+[[nodiscard]] std::string sweep_of(const PublishedRun& run);
+
 inline constexpr std::uint32_t kFolds = 5;
 /// The cross-validation fold: FNV-1a hash of the group, modulo kFolds.
 [[nodiscard]] std::uint32_t fold_of(const PublishedRun& run);

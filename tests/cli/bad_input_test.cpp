@@ -297,7 +297,7 @@ TEST(BadInput, NoProfileOfThisMachine) {
 TEST(BadInput, NothingFits) {
     const Workplace here;
     expect_refused(here.run(plan_command({"--model", "llama3-405b", "--seq", "8192"})), 3,
-                   {"no feasible plan: llama3-405b", "78.6 GiB", "fullest rank"});
+                   {"no feasible plan: llama3-405b", "78.6 GiB", "the nearest, ", "GiB on stage"});
     EXPECT_FALSE(here.has("o.json"));
 }
 

@@ -212,8 +212,8 @@ TEST(PlanSearch, ExplainsWhyNothingIsFound) {
     EXPECT_EQ(message_of(request),
               "gpt2: no plan divides with dp 2: 8 devices into dp * tp * pp with heads 12, kv_heads 12 and ffn_hidden "
               "3072 multiples of tp, pp at most 14, and the global batch 7 a multiple of dp * micro-batch");
-    EXPECT_EQ(message_of(plain(request_for("llama3-405b", 8, 8, 128))).substr(0, 97),
-              "llama3-405b: none of 96 plans fits in the 78.6 GiB that a rank may use; the closest needs at leas");
+    EXPECT_EQ(message_of(plain(request_for("llama3-405b", 8, 8, 128))),
+              "llama3-405b: none of 96 plans fits in the 78.6 GiB that a rank may use");
     EXPECT_EQ(message_of(request_for("gpt2", 1, 1, 2048)),
               "the request: /training/sequence_length: got 2048; allowed: at most 1024, the model's learned positions");
     EXPECT_EQ(message_of(request_for("gpt2", 1, std::int64_t{1} << 29, 128)),
