@@ -6,11 +6,13 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/plan_answers.h"
+#include "cli/plan_at_most.h"
 #include "cli/plan_audit.h"
 #include "cli/plan_goal.h"
 #include "cli/plan_shortlist.h"
@@ -34,8 +36,10 @@ struct PlanOptions {
     std::string model, cluster, precision, moments, output, data = "synthetic";
     std::vector<std::string> implementations;                      // empty: by the cluster
     std::string schedule, data_parallel, recompute, stage_layout;  // empty: any
-    std::int64_t devices = 0, global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0,
-                 chunks = 0, dp_shard = 0;
+    std::int64_t devices = 0;                                      // with `spares`: at most
+    bool spares = false;                                           // plans may leave devices idle
+    std::int64_t global_batch = 0, sequence = 0, tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch = 0, chunks = 0,
+                 dp_shard = 0;
     std::vector<std::string> recompute_parts;  // empty: any
     std::string order, reshard;                // empty: any
     std::int64_t seed = 1234;
@@ -113,7 +117,11 @@ void check_degrees(const PlanOptions& options, const models::ModelSpec& model) {
     constexpr std::int64_t kShortestCut = 2 * sim::kLeastContextPositions;
     const bool all_given =
         options.tp > 0 && options.pp > 0 && options.dp > 0 && (options.cp > 0 || options.sequence < kShortestCut);
-    if (all_given ? options.devices != ranks : options.devices % ranks != 0) {
+    if (options.spares && options.devices < ranks) {
+        refuse("--gpus-at-most", options.devices,
+               "at least " + std::to_string(ranks) + ", the product of the given degrees");
+    }
+    if (!options.spares && (all_given ? options.devices != ranks : options.devices % ranks != 0)) {
         refuse("--gpus", options.devices,
                (all_given ? "" : "a multiple of ") + std::to_string(ranks) + ", the product of the given degrees");
     }
@@ -313,6 +321,60 @@ sim::PlanSearch search_all(const std::vector<sim::PlanRequest>& requests, const 
     return all;
 }
 
+/// The requests for a cluster of any size.
+std::vector<sim::PlanRequest> requests_for_any_size(const PlanOptions& options, const models::ModelSpec& model) {
+    return requests_of(options, model, topologies::load_cluster(options.cluster, 1));
+}
+
+/// --gpus-at-most.
+int run_with_spares(const PlanOptions& options, const models::ModelSpec& model) {
+    const PlanAnswerOptions& answers = options.answers;
+    const auto refuse_with = [&](bool given, const std::string& other) {
+        if (!given) return;
+        throw InputError("command line", "--gpus-at-most", std::to_string(options.devices),
+                         "--gpus with " + other + ", which is about one number of devices");
+    };
+    refuse_with(options.goal.pareto, "--pareto");
+    refuse_with(options.goal.objective != "time", "--objective " + options.goal.objective);
+    refuse_with(answers.explain, "--explain");
+    refuse_with(answers.guide, "--guide");
+    refuse_with(answers.shortlist > 0, "--shortlist");
+    refuse_with(options.audit > 0, "--audit");
+    const std::vector<sim::PlanRequest> requests = requests_for_any_size(options, model);
+    std::vector<std::string> notes;
+    sim::PlanSearch search = search_with_spares(requests, options.top, options.prove, notes);
+    sim::compare_with_first(search.results);
+    const program::Plan& best = search.results.front().plan;
+    program::SearchSummary summary = sim::summary_of(search);
+    if (options.strict) refuse_assumptions(program::lower(best), "the best plan");
+    if (!options.output.empty()) write_file_atomically(options.output, program::to_json_text(best));
+    if (options.json) {
+        for (const std::string& note : notes) say("orrery: without " + note + "\n");
+        print(reports::ranked_plans_json(search.results, summary));
+        return kExitDone;
+    }
+    print(fmt::format("{} ({}) on {}, at most {} {} ({} a node): {}\n", model.name, reports::parameters_text(model),
+                      best.cluster.name, reports::format_integer(options.devices), best.cluster.device.name,
+                      best.cluster.devices_per_node, reports::search_counts_text(summary.counts)));
+    print(reports::left_out_text(model, options.sequence));
+    for (const std::string& note : notes) print("without " + note + "\n");
+    print(reports::ranked_plans_text(search.results, options.top));
+    summary.spaces.clear();  // one for each number of devices: too long a text
+    print(reports::proof_text(search.results, summary));
+    print(spares_text(search, options.devices));
+    if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
+    return kExitDone;
+}
+
+/// The preset or file, for the number of devices asked for.
+topologies::ClusterSpec cluster_of(const PlanOptions& options, const models::ModelSpec& model) {
+    try {
+        return topologies::load_cluster(options.cluster, options.devices);
+    } catch (const InputError&) {
+        refuse_count(requests_for_any_size(options, model), options.devices, std::current_exception());
+    }
+}
+
 int run_plan(const PlanOptions& options) {
     if (!options.answers.pick.empty()) {
         return pick_plan(options.answers.pick, options.answers.output_dir, options.output, options.json);
@@ -332,7 +394,8 @@ int run_plan(const PlanOptions& options) {
         (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
     }
     if (options.strict) refuse_left_out(model, options.model);
-    const topologies::ClusterSpec spec = topologies::load_cluster(options.cluster, options.devices);
+    if (options.spares) return run_with_spares(options, model);
+    const topologies::ClusterSpec spec = cluster_of(options, model);
     const topologies::Cluster cluster(spec);
     const std::vector<sim::PlanRequest> requests = requests_of(options, model, spec);
     if (options.audit > 0) {
@@ -350,6 +413,8 @@ int run_plan(const PlanOptions& options) {
             return search_for(options.goal, options.top, search, [&] { return least_memory_of(requests, cluster); });
         } catch (const InfeasibleError& nothing) {
             answer_nothing_fits(options.answers, job, nothing, options.json);
+        } catch (const InputError&) {
+            refuse_count(requests_for_any_size(options, model), options.devices, std::current_exception());
         }
     }();
     std::vector<program::PlanResult> ranked = found.results;
@@ -439,8 +504,17 @@ void add_plan(CLI::App& app, Action& chosen) {
         command->add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
             ->required();
     CLI::Option* devices = command->add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
-                               ->required()
                                ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    command
+        ->add_option_function<std::int64_t>(
+            "--gpus-at-most,--ranks-at-most",
+            [options](std::int64_t most) {
+                options->devices = most;
+                options->spares = true;
+            },
+            "In place of --gpus: the best plans on at most this many devices; those left idle are spares")
+        ->excludes("--gpus")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
     CLI::Option* batch = command->add_option("--global-batch", options->global_batch, "Sequences a step")
                              ->required()
                              ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
@@ -499,7 +573,11 @@ void add_plan(CLI::App& app, Action& chosen) {
         "To measure: orrery plan --model gpt2 --cluster dgx-h100 --gpus 8 --global-batch 64 --seq 1024 --shortlist 3 "
         "--output-dir gpt2.shortlist\n"
         "Example: orrery plan --model llama3-70b --cluster dgx-h100 --gpus 512 --global-batch 1024 --seq 8192");
-    command->callback([options, &chosen] { chosen = [options] { return run_plan(*options); }; });
+    command->callback([options, &chosen] {
+        if (options->devices == 0 && options->answers.pick.empty())
+            throw CLI::RequiredError("--gpus or --gpus-at-most");
+        chosen = [options] { return run_plan(*options); };
+    });
 }
 
 }  // namespace orrery::cli

@@ -61,6 +61,12 @@ std::string recompute_text(const PlanResult& result) {
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
         {{"stack", Align::left}, [](const PlanResult& r) { return r.plan.implementation.name; }, nullptr},
+        {{"devices"},
+         [](const PlanResult& r) { return format_integer(r.plan.parallelism.world_size()); },
+         [](const PlanResult& r) { return r.spare_devices > 0; }},
+        {{"spares"},
+         [](const PlanResult& r) { return format_integer(r.spare_devices); },
+         [](const PlanResult& r) { return r.spare_devices > 0; }},
         {{"dp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.dp); }, nullptr},
         {{"tp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.tp); }, nullptr},
         {{"cp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.cp); }, nullptr},
@@ -275,6 +281,8 @@ std::string ranked_plans_json(std::span<const PlanResult> results, const program
         object["rank"] = result.feasible ? json(++place) : json(nullptr);
         object["feasible"] = result.feasible;
         if (!result.reason.empty()) object["reason"] = result.reason;
+        object["devices"] = result.plan.parallelism.world_size();
+        object["spare_devices"] = result.spare_devices;
         object["step_time_s"] = figure(result.feasible, result.step_time_s);
         if (result.step_time_high_s > 0) {
             object["step_time_interval90_s"] = {result.step_time_low_s, result.step_time_high_s};

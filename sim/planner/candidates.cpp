@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "sim/planner/excluded.h"
+#include "sim/planner/tried_degrees.h"
 #include "sim/program/mesh.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/schedule.h"
@@ -88,21 +89,6 @@ std::string fixed_degrees(const PlanRequest& request) {
     return text;
 }
 
-bool is_wanted(std::int64_t asked, std::int64_t degree) {
-    return asked == 0 || asked == degree;
-}
-
-/// Whether stages may be other than as even as possible.
-bool lays_out_stages(const PlanRequest& request) {
-    const models::Support& supports = request.implementation.supports;
-    return supports.source.empty() || supports.stage_layouts;
-}
-
-/// Each stage has a block, except that the first and the last may have none where stages are laid out.
-std::int64_t most_stages(const PlanRequest& request) {
-    return request.model.layers + (lays_out_stages(request) ? 2 : 0);
-}
-
 /// What the embedding and the head may count for when stages are balanced: nothing, or about as many blocks as the head
 /// has FLOPs. The embedding has none, but a block less on its rank saves memory.
 std::vector<EndWeights> end_weights(const PlanRequest& request) {
@@ -125,7 +111,7 @@ std::vector<EndWeights> end_weights(const PlanRequest& request) {
 class Lister {
   public:
     explicit Lister(const PlanRequest& request)
-        : request_(request), model_(request.model), end_weights_(end_weights(request)) {}
+        : request_(request), model_(request.model), tried_(request), end_weights_(end_weights(request)) {}
 
     CandidateList list() {
         const models::Support& supports = request_.implementation.supports;
@@ -139,18 +125,10 @@ class Lister {
                 "the request", "/parallelism/stage_layers", program::stage_layout_text(request_.stage_layers),
                 "none, since the stages of implementation \"" + request_.implementation.name + "\" cannot be given");
         }
-        for (const std::int64_t tp : divisors(request_.devices)) {
-            if (!is_wanted(request_.tp, tp) || !has_axis("tp", tp, request_.tp) || !divides_widths(tp)) continue;
-            for (const std::int64_t pp : divisors(request_.devices / tp)) {
-                if (!is_wanted(request_.pp, pp) || !has_axis("pp", pp, request_.pp) || pp > most_stages(request_))
-                    continue;
-                for (const std::int64_t cp : divisors(request_.devices / tp / pp)) {
-                    const std::int64_t dp = request_.devices / tp / pp / cp;
-                    if (!tries_context(cp) || !is_wanted(request_.dp, dp)) continue;
-                    if (request_.training.global_batch_size % dp == 0) list_experts(tp, pp, cp, dp);
-                }
-            }
-        }
+        tried_.any_mesh(request_.devices, [this](const Choice& mesh) {
+            list_experts(mesh);
+            return false;
+        });
         if (list_.considered > 0) return std::move(list_);
         if (drops_any_) {
             std::string texts;
@@ -160,48 +138,23 @@ class Lister {
                              "values that some plan does without; every one is excluded");
         }
         if (problem_.has_value()) throw InputError(*problem_);
-        throw InputError(
-            model_.name + ": no plan divides" + fixed_degrees(request_) + ": " + std::to_string(request_.devices) +
-            " devices into dp * tp * pp with heads " + std::to_string(model_.heads) + ", kv_heads " +
-            std::to_string(model_.kv_heads) + " and ffn_hidden " + std::to_string(model_.ffn_hidden) +
-            " multiples of tp, pp at most " + std::to_string(most_stages(request_)) + ", and the global batch " +
-            std::to_string(request_.training.global_batch_size) + " a multiple of dp * micro-batch" + missing_axes());
+        throw InputError(model_.name + ": no plan divides" + fixed_degrees(request_) + ": " +
+                         std::to_string(request_.devices) + " devices into dp * tp * pp with heads " +
+                         std::to_string(model_.heads) + ", kv_heads " + std::to_string(model_.kv_heads) +
+                         " and ffn_hidden " + std::to_string(model_.ffn_hidden) + " multiples of tp, pp at most " +
+                         std::to_string(most_stages(request_)) + ", and the global batch " +
+                         std::to_string(request_.training.global_batch_size) + " a multiple of dp * micro-batch" +
+                         tried_.missing_axes());
     }
 
   private:
-    /// Whether this degree is tried. An axis that the implementation lacks is tried if the request asks for it, so that
-    /// check_plan reports it.
-    [[nodiscard]] bool has_axis(const char* name, std::int64_t degree, std::int64_t asked) const {
-        const models::Support& supports = request_.implementation.supports;
-        return degree == 1 || asked > 1 || supports.source.empty() || models::Support::lists(supports.axes, name);
-    }
-    /// "; implementation X has no tp, no pp", for the error message.
-    [[nodiscard]] std::string missing_axes() const {
-        std::string text;
-        for (const char* name : {"tp", "pp", "cp", "ep"}) {
-            if (!has_axis(name, 2, 0)) text += std::string(text.empty() ? "" : ", ") + "no " + name;
-        }
-        return text.empty() ? "" : "; implementation \"" + request_.implementation.name + "\" has " + text;
-    }
-    /// Whether tp divides the model's widths as check_plan requires; cheaper than making a plan.
-    [[nodiscard]] bool divides_widths(std::int64_t tp) const {
-        return model_.heads % tp == 0 && (model_.kv_heads % tp == 0 || tp % model_.kv_heads == 0) &&
-               (model_.has_experts() || model_.ffn_hidden % tp == 0);
-    }
-    [[nodiscard]] bool tries_context(std::int64_t cp) const {
-        if (!has_axis("cp", cp, request_.cp)) return false;
-        if (request_.cp != 0) return cp == request_.cp;
-        return cp == 1 || request_.training.sequence_length / cp >= kLeastContextPositions;
-    }
-
-    void list_experts(std::int64_t tp, std::int64_t pp, std::int64_t cp, std::int64_t dp) {
-        const std::int64_t experts = model_.has_experts() ? model_.moe.expert_count : 1;
-        for (const std::int64_t ep : divisors(experts)) {
-            if (!is_wanted(request_.ep, ep) || !has_axis("ep", ep, request_.ep) || (tp * cp * dp) % ep != 0) continue;
+    void list_experts(Choice mesh) {
+        for (const std::int64_t ep : tried_.expert_degrees()) {
+            if ((mesh.tp * mesh.cp * mesh.dp) % ep != 0) continue;
+            mesh.ep = ep;
             for (const bool sequence_parallel : {false, true}) {
-                const Choice mesh{
-                    .dp = dp, .tp = tp, .pp = pp, .cp = cp, .ep = ep, .sequence_parallel = sequence_parallel};
-                if (sequence_parallel ? tp > 1 : tp == 1 || !model_.has_experts()) list_schedules(mesh);
+                mesh.sequence_parallel = sequence_parallel;
+                if (tried_.sequence_parallel(sequence_parallel, mesh.tp)) list_schedules(mesh);
             }
         }
     }
@@ -264,15 +217,12 @@ class Lister {
                                                .micro_batches = request_.training.global_batch_size / choice.dp / size})
                         .empty();
         });
-        const auto too_large = [&](std::int64_t size) {
-            return size * request_.training.sequence_length > program::kLargestMicroBatchTokens;
-        };
         if (sizes.empty()) return;
         choice.micro_batch = sizes.front();
         const std::optional<DataParallel> kind = valid_kind(choice);
         if (!kind.has_value()) return;
         if (!recompute_known_) find_recompute(choice, *kind);
-        std::erase_if(sizes, too_large);
+        std::erase_if(sizes, [&](std::int64_t size) { return tried_.is_too_large(size); });
         std::erase_if(sizes, [&](std::int64_t size) {
             choice.micro_batch = size;
             return drops(choice, kMicroBatchField);
@@ -420,6 +370,7 @@ class Lister {
 
     const PlanRequest& request_;
     const models::ModelSpec& model_;
+    TriedDegrees tried_;
     std::vector<EndWeights> end_weights_;
     CandidateList list_;
     std::map<Choice, std::optional<DataParallel>> valid_kinds_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <iomanip>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <queue>
@@ -17,6 +18,7 @@
 #include "sim/planner/analytic_bounds.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
+#include "sim/planner/misfits.h"
 #include "sim/planner/part_sets.h"
 #include "sim/planner/pruned.h"
 #include "sim/planner/search_space.h"
@@ -28,8 +30,6 @@ namespace {
 using program::Plan;
 using program::PlanResult;
 using program::Recompute;
-
-constexpr const char* kStatesDoNotFit = "parameters, gradients and optimizer states alone exceed device memory";
 
 /// A candidate that may be faster than one with the same pipeline by at most this share is not looked at when only the
 /// best plan is to be proven.
@@ -77,11 +77,13 @@ std::string one_digit(double value) {
 
 class Search {
   public:
-    Search(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep, std::size_t prove)
+    Search(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep, std::size_t prove,
+           std::span<const double> rivals)
         : request_(request),
           cluster_(cluster),
           keep_(keep),
           prove_(prove),
+          rivals_(rivals.begin(), rivals.end()),
           cost_(request.cluster, request.rates),
           bounder_(request, cluster, cost_),
           list_(list_candidates(request)),
@@ -98,9 +100,7 @@ class Search {
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             // A bound prunes only what is slower by more than the error of a step time.
-            const double good = search_.results.size() == keep_ ? search_.results[prove_ - 1].step_time_s
-                                                                : std::numeric_limits<double>::infinity();
-            if ((1 - kStepTolerance) * node.least_step_s > std::min(good, request_.most_step_s)) {
+            if ((1 - kStepTolerance) * node.least_step_s > std::min(time_to_beat_s(), request_.most_step_s)) {
                 search_.least_open_s = node.least_step_s;
                 break;
             }
@@ -126,10 +126,10 @@ class Search {
                     break;
             }
         }
-        if (search_.results.empty() && std::isinf(search_.least_open_s)) refuse();
+        if (search_.results.empty() && rivals_.empty() && std::isinf(search_.least_open_s)) refuse();
         for (PlanResult& result : search_.results) add_derivatives(cluster_, cost_, result);
         search_.spaces = {space_of(request_, list_)};
-        list_infeasible();
+        for (PlanResult& misfit : misfits_.results(request_)) search_.results.push_back(std::move(misfit));
         search_.layer_lowerings = bounder_.layer_lowerings();
         return std::move(search_);
     }
@@ -195,15 +195,6 @@ class Search {
         return choice;
     }
 
-    /// The candidate that needs the least memory among those on one mesh that do not fit.
-    struct Closest {
-        std::int64_t bytes = -1;
-        Choice choice;
-        bool by_states = false;
-    };
-    using MeshKey = std::array<std::int64_t, 5>;
-    static MeshKey mesh_of(const Choice& choice) { return {choice.tp, choice.pp, choice.dp, choice.cp, choice.ep}; }
-
     [[nodiscard]] bool allows(Recompute kind) const {
         return std::find(list_.recompute.begin(), list_.recompute.end(), kind) != list_.recompute.end();
     }
@@ -229,7 +220,7 @@ class Search {
     void list_families() {
         for (std::size_t f = 0; f < list_.families.size(); ++f) {
             const Family& family = list_.families[f];
-            ++open_[mesh_of(family.choice)];
+            ++misfits_.open(family.choice);
             // The bounds of torch DataParallel are zero.
             const bool is_dp = list_.shardings_of(family).front().data_parallel == program::DataParallel::dp;
             push({.least_step_s = is_dp ? 0 : bounder_.least_computation_s(family.choice, family.micro_batches),
@@ -241,7 +232,7 @@ class Search {
     void list_blocks(Node node) {
         const Family& family = list_.families[static_cast<std::size_t>(node.family)];
         Choice choice = family.choice;
-        --open_[mesh_of(choice)];
+        --misfits_.open(choice);
         const std::vector<Sharding>& shardings = shardings_of(node);
         choice.micro_batch = bounder_.efficient_micro_batch(choice, family.micro_batches);
         bounder_.bounds_of_each(choice, shardings, bounds_);
@@ -256,7 +247,7 @@ class Search {
         }
         const bool is_dp = shardings.front().data_parallel == program::DataParallel::dp;
         node.rung = Rung::block;
-        open_[mesh_of(choice)] += std::ssize(family.micro_batches);
+        misfits_.open(choice) += std::ssize(family.micro_batches);
         for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
             choice.micro_batch = family.micro_batches[i];
             node.micro_batch = static_cast<std::int32_t>(i);
@@ -279,7 +270,7 @@ class Search {
             push_fitting(node, remaining, false);
         }
         if (!remaining.empty()) recompute(node, std::move(remaining));
-        --open_[mesh_of(choice_of(node))];
+        --misfits_.open(choice_of(node));
     }
 
     /// Pushes candidates that do not fit without recomputation, with the least of each kind with which they may.
@@ -358,7 +349,7 @@ class Search {
             const AnalyticBounds& found = bounds_[i];
             node.sharding = static_cast<std::int32_t>(i);
             if (found.least_memory_bytes <= limit_) {
-                ++open_[mesh_of(choice_of(node))];
+                ++misfits_.open(choice_of(node));
                 node.least_step_s = found.least_step_s;
                 push(node);
                 return true;
@@ -388,11 +379,7 @@ class Search {
     void note(const Choice& choice, std::int64_t bytes, bool by_states) {
         ++search_.too_large;
         if (keeps_pruned_) refused_.push_back(choice);
-        Closest& closest = closest_[mesh_of(choice)];
-        if (closest.bytes >= 0 && closest.bytes <= bytes) return;
-        closest.bytes = bytes;
-        closest.choice = choice;
-        closest.by_states = by_states;
+        misfits_.add(choice, bytes, by_states);
     }
 
     /// Exact peak memory, context included.
@@ -451,7 +438,7 @@ class Search {
             const AnalyticBounds found = bounder_.bounds(choice);
             bytes = found.least_memory_bytes;
             if (bytes > limit_) continue;
-            ++open_[mesh_of(choice)];
+            ++misfits_.open(choice);
             node.rung = Rung::flat;
             node.least_step_s = std::max(node.least_step_s, found.least_step_s);
             return push(node);
@@ -483,7 +470,7 @@ class Search {
 
     void lower_node(Node node) {
         Choice choice = choice_of(node);
-        const auto closes = [&] { --open_[mesh_of(choice)]; };
+        const auto closes = [&] { --misfits_.open(choice); };
         if (node.recompute == Recompute::full) {
             if (!settle_layers(choice)) {
                 choice.recompute_layers = bounder_.largest_chunk(choice);
@@ -506,7 +493,7 @@ class Search {
         memory_[choice] = found.peak_memory_bytes;
         closes();
         if (found.peak_memory_bytes <= limit_) {
-            fits_.insert(mesh_of(choice));
+            misfits_.fits(choice);
             fitting_[{node.family, node.micro_batch}].push_back(node);
             node.rung = Rung::lowered;
             node.least_step_s = std::max(node.least_step_s, found.least_step_s);
@@ -530,7 +517,26 @@ class Search {
         const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
         std::vector<PlanResult>& results = search_.results;
         results.insert(std::upper_bound(results.begin(), results.end(), result, faster), std::move(result));
-        if (results.size() > keep_) results.pop_back();
+        if (results.size() + rivals_before(results.back().step_time_s) > keep_) results.pop_back();
+    }
+
+    [[nodiscard]] std::size_t rivals_before(double step_time_s) const {
+        return static_cast<std::size_t>(std::upper_bound(rivals_.begin(), rivals_.end(), step_time_s) -
+                                        rivals_.begin());
+    }
+
+    /// The step time of the last plan to be proven, rivals included; infinite while there are too few plans.
+    [[nodiscard]] double time_to_beat_s() const {
+        const std::vector<PlanResult>& results = search_.results;
+        if (results.size() + rivals_.size() < keep_) return std::numeric_limits<double>::infinity();
+        std::size_t own = 0, other = 0;
+        double last = 0;
+        while (own + other < prove_) {
+            const bool is_own =
+                other == rivals_.size() || (own < results.size() && results[own].step_time_s < rivals_[other]);
+            last = is_own ? results[own++].step_time_s : rivals_[other++];
+        }
+        return last;
     }
 
     [[noreturn]] void refuse() const {
@@ -538,21 +544,10 @@ class Search {
                               " plans fits in the " + one_digit(to_gib(Bytes(limit_))) + " GiB that a rank may use");
     }
 
-    void list_infeasible() {
-        for (const auto& [mesh, closest] : closest_) {
-            const auto open = open_.find(mesh);
-            if (closest.bytes < 0 || fits_.count(mesh) > 0 || (open != open_.end() && open->second > 0)) continue;
-            search_.results.push_back(
-                {.plan = plan_of(request_, closest.choice),
-                 .peak_memory_gib = to_gib(Bytes(closest.bytes)),
-                 .reason = closest.by_states ? kStatesDoNotFit : "does not fit in device memory",
-                 .limit = closest.by_states ? program::Limit::memory_states : program::Limit::memory_activations});
-        }
-    }
-
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
     std::size_t keep_, prove_;
+    const std::vector<double> rivals_;
     RooflineCost cost_;
     AnalyticBounder bounder_;
     const CandidateList list_;
@@ -561,9 +556,7 @@ class Search {
     std::int64_t sequence_ = 0;
     std::priority_queue<Node, std::vector<Node>, Later> nodes_;
     std::map<Choice, std::int64_t> memory_;
-    std::map<MeshKey, Closest> closest_;
-    std::map<MeshKey, std::int64_t> open_;  // candidates not yet known to fit or not to fit
-    std::set<MeshKey> fits_;
+    Misfits misfits_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
     std::vector<AnalyticBounds> bounds_, more_bounds_;                            // of one block's candidates
     bool keeps_pruned_ = false;
@@ -575,14 +568,14 @@ class Search {
 }  // namespace
 
 PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
-                        std::size_t prove) {
+                        std::size_t prove, std::span<const double> rivals) {
     ORRERY_CHECK(prove > 0 && prove <= keep, "a search that proves no plan, or more than it keeps");
-    return Search(request, cluster, keep, prove).run();
+    return Search(request, cluster, keep, prove, rivals).run();
 }
 
 PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                         std::size_t samples, std::uint64_t seed, std::vector<Pruned>& pruned) {
-    Search search(request, cluster, keep, 1);
+    Search search(request, cluster, keep, 1, {});
     search.keep_pruned();
     PlanSearch found = search.run();
     pruned = search.pruned(samples, seed);

@@ -8,6 +8,8 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,6 +86,8 @@ struct PlanSearch {
     double least_open_s = std::numeric_limits<double>::infinity();
     std::vector<program::SearchSpace> spaces;  // by implementation
     std::int64_t memory_limit_bytes = 0;       // the most that a rank may use
+    /// Numbers of devices whose plans were searched; empty if the request has only one number (see search_at_most).
+    std::set<std::int64_t> device_counts;
 };
 
 /// A step time found by the search is right to this share: the second step is the one simulated, from which later ones
@@ -111,8 +115,10 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// the request allows Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make it fit.
 /// Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a rule of
 /// check_plan, and InfeasibleError if none fits; both name the cause.
+/// `rivals`: step times of plans that were found elsewhere, ascending, and compete for the `keep` places. The results
+/// are those of this search that hold their own among them, possibly none; then nothing that does not fit is an error.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
-                                      std::size_t prove);
+                                      std::size_t prove, std::span<const double> rivals = {});
 
 /// Implementations to search if the user names none: Orrery itself on CPU ranks and on GPUs that `orrery calibrate` has
 /// measured, else Megatron-Core and FSDP2.

@@ -36,6 +36,7 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
     into.least_open_s = std::min(into.least_open_s, from.least_open_s);
+    into.device_counts.merge(from.device_counts);
     into.memory_limit_bytes = std::max(into.memory_limit_bytes, from.memory_limit_bytes);
     std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
 }

@@ -37,6 +37,7 @@ struct LimitRange {
 
 struct PlanResult {
     Plan plan;
+    std::int64_t spare_devices = 0;                    // available to the search, but not used by the plan
     double step_time_s = 0;                            // steady period
     double step_time_low_s = 0, step_time_high_s = 0;  // as in RunRecord
     double tokens_per_s_per_device = 0;

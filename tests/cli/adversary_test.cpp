@@ -275,6 +275,52 @@ TEST(PlanFlags, FixWhatTheSearchWouldChoose) {
     }
 }
 
+TEST(PlanCount, MayLeaveDevicesIdle) {
+    const Workplace here;
+    const auto plan = [&](std::vector<std::string> flags) {
+        std::vector<std::string> words{"plan",
+                                       "--model",
+                                       "gpt2",
+                                       "--cluster",
+                                       "dgx-h100",
+                                       "--global-batch",
+                                       "32",
+                                       "--seq",
+                                       "512",
+                                       "--implementation",
+                                       "megatron-core",
+                                       "--top",
+                                       "2",
+                                       "--recompute",
+                                       "none",
+                                       "--data-parallel",
+                                       "ddp"};
+        words.insert(words.end(), flags.begin(), flags.end());
+        return here.run(words);
+    };
+    const CommandResult table = plan({"--gpus-at-most", "27", "--output", "best.plan.json"});
+    expect_done(table);
+    for (const char* word : {"at most 27 h100-sxm-80gb (8 a node)", " devices  spares ",
+                             "rank 1: 27 devices = 16 used + 11 spare", "rank 1 is proven"}) {
+        EXPECT_NE(table.out.find(word), std::string::npos) << word << table.out;
+    }
+    expect_done(here.run({"simulate", "best.plan.json"}));
+    const CommandResult ranked = plan({"--gpus-at-most", "27", "--json"});
+    expect_done(ranked);
+    for (const json& one : json::parse(ranked.out).at("plans")) {
+        EXPECT_EQ(one.at("devices").get<int>() + one.at("spare_devices").get<int>(), 27);
+    }
+    for (const auto& [flags, words] : std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>>{
+             {{"--gpus", "27"}, {"got 27", "multiple of the node's 8", "24 and 32", "--gpus-at-most 27"}},
+             {{"--gpus", "136"}, {"no plan divides", "128 and 144", "--gpus-at-most 136"}},
+             {{"--gpus-at-most", "0"}, {"--gpus-at-most"}},
+             {{"--gpus-at-most", "8", "--tp", "12"}, {"--gpus-at-most: got 8", "at least 12"}},
+             {{"--gpus-at-most", "8", "--gpus", "8"}, {"--gpus", "excludes"}},
+             {{}, {"--gpus or --gpus-at-most is required"}}}) {
+        expect_refused(plan(flags), 2, words);
+    }
+}
+
 TEST(Implementations, WithoutReplicasOfTheirOwnArePlanned) {
     const Workplace here;
     const CommandResult done =

@@ -64,6 +64,18 @@ TEST(RankedPlans, ColumnsAreShownEvenIfAllValuesAreEqual) {
     EXPECT_NE(ranked_plans_text(results).find(" ep "), std::string::npos);
 }
 
+TEST(RankedPlans, SparesHaveColumnsIfSomePlanLeavesDevicesIdle) {
+    std::vector<program::PlanResult> results = sample_results();
+    EXPECT_EQ(ranked_plans_text(results).find("spares"), std::string::npos);
+    results[1].spare_devices = 3;
+    const std::string text = ranked_plans_text(results);
+    EXPECT_NE(text.find(" devices  spares "), std::string::npos) << text;
+    const auto plans = nlohmann::json::parse(ranked_plans_json(results)).at("plans");
+    EXPECT_EQ(plans.at(0).at("spare_devices"), 0);
+    EXPECT_EQ(plans.at(1).at("spare_devices"), 3);
+    EXPECT_EQ(plans.at(1).at("devices"), results[1].plan.parallelism.world_size());
+}
+
 TEST(RankedPlans, OmittedPlansAreCounted) {
     const std::string text = ranked_plans_text(sample_results(), 1);
     EXPECT_EQ(text.find("2.25 s"), std::string::npos);

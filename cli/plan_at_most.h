@@ -1,0 +1,27 @@
+// orrery plan --gpus-at-most, and what a number of devices without a plan is answered with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "sim/planner/planner.h"
+
+namespace orrery::cli {
+
+/// The plans of several implementations on at most as many devices as the requests have, ranked together. An
+/// implementation without a plan adds its error to `notes`; if none has a plan, the first error is thrown.
+[[nodiscard]] sim::PlanSearch search_with_spares(const std::vector<sim::PlanRequest>& requests, std::size_t keep,
+                                                 std::size_t prove, std::vector<std::string>& notes);
+
+/// Throws the error, with the nearest numbers of devices that have a plan if the requests' number has none. The
+/// requests' clusters may have any number of nodes.
+[[noreturn]] void refuse_count(const std::vector<sim::PlanRequest>& requests, std::int64_t devices,
+                               const std::exception_ptr& problem);
+
+/// How many of the devices the best plan uses, and which numbers of them were searched.
+[[nodiscard]] std::string spares_text(const sim::PlanSearch& search, std::int64_t devices);
+
+}  // namespace orrery::cli
