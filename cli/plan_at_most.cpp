@@ -62,7 +62,8 @@ void refuse_count(const std::vector<sim::PlanRequest>& requests, std::int64_t de
         if (count) counts.push_back(reports::format_integer(*count));
     }
     const std::string hint = fmt::format(
-        "; the nearest numbers of devices with a plan: {}; --gpus-at-most {} finds the best plan on at most as many, and "
+        "; the nearest numbers of devices with a plan: {}; --gpus-at-most {} finds the best plan on at most as many, "
+        "and "
         "leaves the others idle",
         fmt::join(counts, " and "), devices);
     try {

@@ -492,21 +492,18 @@ void add_optimizer_options(CLI::App& command, PlanOptions& options) {
                      "step's forward passes (needs --clip-norm or fp16)");
 }
 
-}  // namespace
-
-void add_plan(CLI::App& app, Action& chosen) {
-    auto options = std::make_shared<PlanOptions>();
-    CLI::App* command = app.add_subcommand("plan", "Rank the parallelism plans for a model on a cluster");
+/// What is planned for. Returns the options that a search needs.
+std::vector<CLI::Option*> add_job_options(CLI::App& command, const std::shared_ptr<PlanOptions>& options) {
     CLI::Option* model =
-        command->add_option("--model", options->model, "Zoo name, or path of a Hugging Face config.json")->required();
-    add_text_only_option(*command, options->parts);
+        command.add_option("--model", options->model, "Zoo name, or path of a Hugging Face config.json")->required();
+    add_text_only_option(command, options->parts);
     CLI::Option* cluster =
-        command->add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
+        command.add_option("--cluster", options->cluster, "Preset name (orrery clusters), `local`, or a cluster file")
             ->required();
-    CLI::Option* devices = command->add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
+    CLI::Option* devices = command.add_option("--gpus,--ranks", options->devices, "Devices (on local: ranks)")
                                ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
     command
-        ->add_option_function<std::int64_t>(
+        .add_option_function<std::int64_t>(
             "--gpus-at-most,--ranks-at-most",
             [options](std::int64_t most) {
                 options->devices = most;
@@ -515,12 +512,21 @@ void add_plan(CLI::App& app, Action& chosen) {
             "In place of --gpus: the best plans on at most this many devices; those left idle are spares")
         ->excludes("--gpus")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-    CLI::Option* batch = command->add_option("--global-batch", options->global_batch, "Sequences a step")
+    CLI::Option* batch = command.add_option("--global-batch", options->global_batch, "Sequences a step")
                              ->required()
                              ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-    CLI::Option* sequence = command->add_option("--seq", options->sequence, "Tokens a sequence")
+    CLI::Option* sequence = command.add_option("--seq", options->sequence, "Tokens a sequence")
                                 ->required()
                                 ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+    return {model, cluster, devices, batch, sequence};
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& chosen) {
+    auto options = std::make_shared<PlanOptions>();
+    CLI::App* command = app.add_subcommand("plan", "Rank the parallelism plans for a model on a cluster");
+    const std::vector<CLI::Option*> required = add_job_options(*command, options);
     command
         ->add_option("--precision", options->precision,
                      "Default: bf16 on GPUs (fp16 if the implementation has no bf16), fp32 on local")
@@ -560,7 +566,7 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_flag("--json", options->json,
                       "Print orrery.plans/2 JSON; with --explain and --guide orrery.plan_answers/1, with --pick "
                       "orrery.pick/1");
-    add_plan_answer_options(*command, options->answers, {model, cluster, devices, batch, sequence});
+    add_plan_answer_options(*command, options->answers, required);
     command->footer(
         "Least memory of plans as fast as the best: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 "
         "--global-batch 128 --seq 8192 --objective memory --max-step-time 5%\n"

@@ -17,8 +17,9 @@ namespace orrery::sim {
 struct AnalyticBounds {
     /// Lower bound on the peak memory of the fullest rank, context included: parameters, gradients, optimizer states,
     /// windows of gathered units, staging buffers, and the activations that layers save for the micro-batches that the
-    /// schedule keeps in flight, with the share that the allocator holds beyond them. Boundary buffers are left out;
-    /// transient values are left out unless the memory is an arena laid out ahead.
+    /// schedule keeps in flight, with the share that the allocator holds beyond them. Boundary buffers are left out.
+    /// Transient values are those of a block's largest pass in an arena laid out ahead; from an allocator, those of the
+    /// last layer of some chunk of the rank, at the end of its forward or the start of its backward.
     std::int64_t least_memory_bytes = 0;
     /// The same without transient values.
     std::int64_t least_lasting_bytes = 0;

@@ -242,7 +242,6 @@ LayerCosts layer_costs_of_halves(const PlanRequest& request, const topologies::C
     few.model = excerpt.model;
     LayerCosts costs = whole;
     costs.layers.resize(at(excerpt.model.layers + 2));
-    costs.layers.front() = whole.layers.front();
     for (std::size_t block = 0; block < excerpt.block_of.size(); ++block) {
         costs.layers[at(excerpt.block_of[block] + 1)] = whole.layers[block + 1];
     }

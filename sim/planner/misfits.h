@@ -10,7 +10,8 @@
 
 namespace orrery::sim {
 
-/// For each mesh (tp, pp, dp, cp, ep) whether all candidates are known not to fit, and which one needs the least memory.
+/// For each mesh (tp, pp, dp, cp, ep) whether all candidates are known not to fit, and which one needs the least
+/// memory.
 class Misfits {
   public:
     /// The number of candidates, or blocks of them, on the choice's mesh of which it is not known yet.

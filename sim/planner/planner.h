@@ -74,8 +74,8 @@ struct PlanSearch {
     std::vector<program::PlanResult> results;
     std::int64_t considered = 0;  // candidates that divide evenly
     std::int64_t left_out = 0;    // skipped: their micro-batch is above 32 and within an eighth of a considered one
-    std::int64_t bounded = 0;     // candidates that were given bounds of their own; the others belong to blocks whose
-                                  // computation alone takes too long
+    std::int64_t bounded = 0;     // candidates that were given bounds of their own; the others belong to pipelines or
+                                  // blocks whose computation alone takes too long, or that fit with less recomputation
     std::int64_t too_large = 0;   // candidates among them that do not fit in memory
     std::int64_t dominated = 0;   // candidates that are faster than one with the same pipeline by a thousandth at most
     /// Lowerings on one stage of a few blocks, from whose costs every candidate's analytic bounds are summed.

@@ -70,7 +70,7 @@ TEST(RankedPlans, SparesHaveColumnsIfSomePlanLeavesDevicesIdle) {
     results[1].spare_devices = 3;
     const std::string text = ranked_plans_text(results);
     EXPECT_NE(text.find(" devices  spares "), std::string::npos) << text;
-    const auto plans = nlohmann::json::parse(ranked_plans_json(results)).at("plans");
+    const auto plans = nlohmann::json::parse(ranked_plans_json(results, {})).at("plans");
     EXPECT_EQ(plans.at(0).at("spare_devices"), 0);
     EXPECT_EQ(plans.at(1).at("spare_devices"), 3);
     EXPECT_EQ(plans.at(1).at("devices"), results[1].plan.parallelism.world_size());
