@@ -10,41 +10,6 @@
 #include "sim/planner/at_most.h"
 
 namespace orrery::cli {
-namespace {
-
-/// Of the feasible plans, ascending.
-std::vector<double> step_times(const sim::PlanSearch& search) {
-    std::vector<double> times;
-    for (const program::PlanResult& result : search.results) {
-        if (result.feasible) times.push_back(result.step_time_s);
-    }
-    return times;
-}
-
-}  // namespace
-
-sim::PlanSearch search_with_spares(const std::vector<sim::PlanRequest>& requests, std::size_t keep, std::size_t prove,
-                                   std::vector<std::string>& notes) {
-    sim::PlanSearch all;
-    std::exception_ptr problem;
-    bool found = false;
-    for (const sim::PlanRequest& request : requests) {
-        const auto note = [&](const std::string& error) {
-            if (!problem) problem = std::current_exception();
-            notes.push_back(request.implementation.name + ": " + error);
-        };
-        try {
-            sim::merge(all, sim::search_at_most(request, keep, prove, step_times(all)), keep);
-            found = true;
-        } catch (const InfeasibleError& error) {
-            note(error.what());
-        } catch (const InputError& error) {
-            note(error.what());
-        }
-    }
-    if (!found) std::rethrow_exception(problem);
-    return all;
-}
 
 void refuse_count(const std::vector<sim::PlanRequest>& requests, std::int64_t devices,
                   const std::exception_ptr& problem) {

@@ -1,7 +1,6 @@
 // orrery plan --gpus-at-most, and what a number of devices without a plan is answered with.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <string>
@@ -10,11 +9,6 @@
 #include "sim/planner/planner.h"
 
 namespace orrery::cli {
-
-/// The plans of several implementations on at most as many devices as the requests have, ranked together. An
-/// implementation without a plan adds its error to `notes`; if none has a plan, the first error is thrown.
-[[nodiscard]] sim::PlanSearch search_with_spares(const std::vector<sim::PlanRequest>& requests, std::size_t keep,
-                                                 std::size_t prove, std::vector<std::string>& notes);
 
 /// Throws the error, with the nearest numbers of devices that have a plan if the requests' number has none. The
 /// requests' clusters may have any number of nodes.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "cli/commands.h"
@@ -15,6 +16,7 @@
 #include "cli/plan_at_most.h"
 #include "cli/plan_audit.h"
 #include "cli/plan_goal.h"
+#include "cli/plan_search.h"
 #include "cli/plan_shortlist.h"
 #include "cli/strict.h"
 #include "core/error.h"
@@ -26,6 +28,7 @@
 #include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/planner/advise.h"
+#include "sim/planner/at_most.h"
 #include "sim/planner/planner.h"
 #include "sim/program/stage_layout.h"
 
@@ -292,33 +295,17 @@ struct Wanted {
     std::size_t keep = 1, prove = 1;
 };
 
-/// The plans of several implementations, ranked together. An implementation without a plan adds its error to `notes`;
-/// if none has a plan, the first error is thrown. `max_memory_bytes`: a further limit; 0: none.
+/// sim::search_plans of each request. `max_memory_bytes`: a further limit; 0: none.
 sim::PlanSearch search_all(const std::vector<sim::PlanRequest>& requests, const topologies::Cluster& cluster,
                            std::int64_t max_memory_bytes, const Wanted& wanted, std::vector<std::string>& notes) {
-    sim::PlanSearch all;
-    std::optional<InfeasibleError> nothing;
-    std::exception_ptr problem;
-    bool found = false;
-    for (sim::PlanRequest request : requests) {
-        const std::string& name = request.implementation.name;
+    const auto search = [&](const sim::PlanRequest& request, std::span<const double> rivals) {
+        sim::PlanRequest limited = request;
         if (max_memory_bytes > 0 && (request.max_memory_bytes == 0 || max_memory_bytes < request.max_memory_bytes)) {
-            request.max_memory_bytes = max_memory_bytes;
+            limited.max_memory_bytes = max_memory_bytes;
         }
-        try {
-            sim::merge(all, sim::search_plans(request, cluster, wanted.keep, wanted.prove), wanted.keep);
-            found = true;
-        } catch (const InfeasibleError& error) {
-            if (!nothing) nothing = error;
-            notes.push_back(name + ": " + error.what());
-        } catch (const InputError& error) {
-            if (!problem) problem = std::current_exception();
-            notes.push_back(name + ": " + error.what());
-        }
-    }
-    if (!found && nothing) throw InfeasibleError(*nothing);
-    if (!found) std::rethrow_exception(problem);
-    return all;
+        return sim::search_plans(limited, cluster, wanted.keep, wanted.prove, rivals);
+    };
+    return search_each(requests, wanted.keep, search, notes);
 }
 
 /// The requests for a cluster of any size.
@@ -342,7 +329,10 @@ int run_with_spares(const PlanOptions& options, const models::ModelSpec& model) 
     refuse_with(options.audit > 0, "--audit");
     const std::vector<sim::PlanRequest> requests = requests_for_any_size(options, model);
     std::vector<std::string> notes;
-    sim::PlanSearch search = search_with_spares(requests, options.top, options.prove, notes);
+    const auto search_any = [&](const sim::PlanRequest& request, std::span<const double> rivals) {
+        return sim::search_at_most(request, options.top, options.prove, rivals);
+    };
+    sim::PlanSearch search = search_each(requests, options.top, search_any, notes);
     sim::compare_with_first(search.results);
     const program::Plan& best = search.results.front().plan;
     program::SearchSummary summary = sim::summary_of(search);

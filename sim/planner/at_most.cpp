@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <queue>
 #include <tuple>
@@ -117,7 +118,7 @@ class Search {
         const PlanRequest request = *on_devices(request_, devices);
         try {
             PlanSearch search =
-                search_plans(request, topologies::Cluster(request.cluster), keep_, prove_, step_times());
+                search_plans(request, topologies::Cluster(request.cluster), keep_, prove_, all_times());
             for (PlanResult& result : search.results) result.spare_devices = request_.devices - devices;
             merge(found_, std::move(search), keep_);
         } catch (const InputError&) {
@@ -128,17 +129,15 @@ class Search {
     }
 
     /// Of the plans found and of the rivals, ascending.
-    [[nodiscard]] std::vector<double> step_times() const {
-        std::vector<double> times = rivals_;
-        for (const PlanResult& result : found_.results) {
-            if (result.feasible) times.push_back(result.step_time_s);
-        }
-        std::sort(times.begin(), times.end());
+    [[nodiscard]] std::vector<double> all_times() const {
+        const std::vector<double> found = step_times(found_);
+        std::vector<double> times;
+        std::merge(found.begin(), found.end(), rivals_.begin(), rivals_.end(), std::back_inserter(times));
         return times;
     }
 
     [[nodiscard]] bool is_beaten(double bound_s) const {
-        const std::vector<double> times = step_times();
+        const std::vector<double> times = all_times();
         return times.size() >= keep_ && (1 - kStepTolerance) * bound_s > times[prove_ - 1];
     }
 

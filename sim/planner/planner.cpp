@@ -126,7 +126,7 @@ class Search {
                     break;
             }
         }
-        if (search_.results.empty() && rivals_.empty() && std::isinf(search_.least_open_s)) refuse();
+        if (fitting_.empty() && std::isinf(search_.least_open_s)) refuse();
         for (PlanResult& result : search_.results) add_derivatives(cluster_, cost_, result);
         search_.spaces = {space_of(request_, list_)};
         for (PlanResult& misfit : misfits_.results(request_)) search_.results.push_back(std::move(misfit));

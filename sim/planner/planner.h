@@ -116,7 +116,7 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a rule of
 /// check_plan, and InfeasibleError if none fits; both name the cause.
 /// `rivals`: step times of plans that were found elsewhere, ascending, and compete for the `keep` places. The results
-/// are those of this search that hold their own among them, possibly none; then nothing that does not fit is an error.
+/// are those of this search that hold their own among them, possibly none.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove, std::span<const double> rivals = {});
 
@@ -124,6 +124,8 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// measured, else Megatron-Core and FSDP2.
 [[nodiscard]] std::vector<std::string> default_implementations(const topologies::ClusterSpec& cluster);
 
+/// Step times of the search's feasible results, ascending: the rivals of the next search.
+[[nodiscard]] std::vector<double> step_times(const PlanSearch& search);
 /// Merges the search of another implementation: ranks the plans of both, keeps the best `keep`, and adds the counts.
 void merge(PlanSearch& into, PlanSearch from, std::size_t keep);
 

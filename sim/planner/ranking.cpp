@@ -41,6 +41,14 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
 }
 
+std::vector<double> step_times(const PlanSearch& search) {
+    std::vector<double> times;
+    for (const program::PlanResult& result : search.results) {
+        if (result.feasible) times.push_back(result.step_time_s);
+    }
+    return times;
+}
+
 std::size_t proven_results(const PlanSearch& search) {
     const auto is_proven = [&](const program::PlanResult& result) {
         return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;

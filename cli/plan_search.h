@@ -1,0 +1,23 @@
+// The searches of several implementations.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/planner/planner.h"
+
+namespace orrery::cli {
+
+/// A search of one implementation that competes with plans found before, by their step times (sim::search_plans).
+using RivalSearch = std::function<sim::PlanSearch(const sim::PlanRequest&, std::span<const double> rivals)>;
+
+/// The plans of several implementations, ranked together: the best `keep`. Each search competes with the plans of those
+/// before it. An implementation without a plan adds its error to `notes`. If none has a plan, the first InfeasibleError
+/// is thrown, or else the first InputError.
+[[nodiscard]] sim::PlanSearch search_each(const std::vector<sim::PlanRequest>& requests, std::size_t keep,
+                                          const RivalSearch& search, std::vector<std::string>& notes);
+
+}  // namespace orrery::cli
