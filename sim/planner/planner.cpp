@@ -39,6 +39,7 @@ constexpr double kDominance = kStepTolerance / 2;
 enum class Rung : std::uint8_t {
     family,   // all micro-batch sizes of a pipeline; bound of its computation with the largest one
     block,    // all shardings and kinds of recomputation of a micro-batch size; bound of its computation
+    misfit,   // a candidate that does not fit without recomputation, whose bound it has; all kinds of recomputation
     flat,     // a candidate; analytic bounds
     path,     // analytic bounds and the critical path
     traffic,  // the same beside the data-parallel communication
@@ -46,8 +47,9 @@ enum class Rung : std::uint8_t {
 };
 
 /// What excludes a node of each rung, if its bound is too high.
-constexpr std::array<const char*, 6> kRungNames{"computation of the pipeline",
+constexpr std::array<const char*, 7> kRungNames{"computation of the pipeline",
                                                 "computation of the micro-batch size",
+                                                "analytic bound without recomputation",
                                                 "analytic bound",
                                                 "critical path",
                                                 "passes beside communication",
@@ -112,6 +114,9 @@ class Search {
                 case Rung::block:
                     expand(node);
                     break;
+                case Rung::misfit:
+                    recompute(node);
+                    break;
                 case Rung::flat:
                     find_path(node);
                     break;
@@ -170,6 +175,7 @@ class Search {
   private:
     /// Candidates that the node stands for.
     [[nodiscard]] std::int64_t candidates_of(const Node& node) const {
+        if (node.rung == Rung::misfit) return std::max<std::int64_t>(1, std::ssize(list_.recompute) - 1);
         if (node.rung > Rung::block) return 1;
         const auto sizes = std::ssize(list_.families[static_cast<std::size_t>(node.family)].micro_batches);
         return std::ssize(shardings_of(node)) * std::ssize(list_.recompute) * (node.rung == Rung::family ? sizes : 1);
@@ -181,8 +187,8 @@ class Search {
             const Family& family = list_.families[static_cast<std::size_t>(node.family)];
             node.micro_batch = static_cast<std::int32_t>(index(family.micro_batches.size()));
         }
-        if (node.rung <= Rung::block) {
-            node.sharding = static_cast<std::int32_t>(index(shardings_of(node).size()));
+        if (node.rung <= Rung::block) node.sharding = static_cast<std::int32_t>(index(shardings_of(node).size()));
+        if (node.rung <= Rung::misfit) {
             node.recompute = list_.recompute[index(list_.recompute.size())];
             node.part_set = static_cast<std::int16_t>(index(part_sets_.size()));
         }
@@ -256,26 +262,32 @@ class Search {
         }
     }
 
-    /// Pushes the candidates of a block that may fit: without recomputation if the request allows that, else with the
-    /// least of each kind with which they may.
+    /// Pushes the candidates of a block: those that may fit, and those for which recomputation has to be tried. As
+    /// recomputation only adds time, the bound without it holds with it, and most blocks need no costs with it.
     void expand(const Node& block) {
         const std::vector<Sharding>& shardings = shardings_of(block);
         std::vector<std::size_t> remaining(shardings.size());
         std::iota(remaining.begin(), remaining.end(), 0);
         Node node = block;
         node.rung = Rung::flat;
-        if (allows(Recompute::none)) {
-            search_.bounded += std::ssize(remaining);
-            bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
-            push_fitting(node, remaining, false);
+        search_.bounded += std::ssize(remaining);
+        bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+        if (allows(Recompute::none)) push_fitting(node, remaining, std::ssize(list_.recompute) == 1);
+        node.rung = Rung::misfit;
+        for (const std::size_t i : remaining) {
+            node.sharding = static_cast<std::int32_t>(i);
+            ++misfits_.open(choice_of(node));
+            node.least_step_s = bounds_[i].least_step_s;
+            push(node);
         }
-        if (!remaining.empty()) recompute(node, std::move(remaining));
         --misfits_.open(choice_of(node));
     }
 
-    /// Pushes candidates that do not fit without recomputation, with the least of each kind with which they may.
-    void recompute(Node node, std::vector<std::size_t> remaining) {
+    /// Pushes the candidate, which does not fit without recomputation, with the least of each kind with which it may.
+    void recompute(Node node) {
         const std::vector<Sharding>& shardings = shardings_of(node);
+        std::vector<std::size_t> remaining{static_cast<std::size_t>(node.sharding)};
+        node.rung = Rung::flat;
         // Full recomputation keeps less than any set of parts, unless a split backward keeps for its second half what
         // it recomputed for the first. What does not fit with it need not be costed with sets.
         const bool keeps_least = !row_of(choice_of(node).schedule).splits_backward();
@@ -286,6 +298,7 @@ class Search {
         if (keeps_least) refuse_if(node, remaining, &AnalyticBounds::least_lasting_bytes);
         if (allows(Recompute::full) && !remaining.empty()) recompute_blocks(node, remaining);
         if (allows(Recompute::selective) && !remaining.empty()) recompute_parts(node, std::move(remaining));
+        --misfits_.open(choice_of(node));
     }
 
     void recompute_blocks(Node node, std::vector<std::size_t> remaining) {
@@ -350,8 +363,7 @@ class Search {
             node.sharding = static_cast<std::int32_t>(i);
             if (found.least_memory_bytes <= limit_) {
                 ++misfits_.open(choice_of(node));
-                node.least_step_s = found.least_step_s;
-                push(node);
+                push(node, found.least_step_s);
                 return true;
             }
             const bool by_states = found.least_state_bytes > limit_;
@@ -371,7 +383,9 @@ class Search {
         });
     }
 
-    void push(Node node) {
+    /// With its bound, or a further one if that is higher.
+    void push(Node node, double least_step_s = 0) {
+        node.least_step_s = std::max(node.least_step_s, least_step_s);
         node.sequence = sequence_++;
         nodes_.push(node);
     }
@@ -501,8 +515,8 @@ class Search {
         } else if (node.recompute == Recompute::selective) {
             recompute_more(node);
         } else if (node.recompute == Recompute::none && std::ssize(list_.recompute) > 1) {
-            node.rung = Rung::flat;
-            recompute(node, {static_cast<std::size_t>(node.sharding)});
+            ++misfits_.open(choice);
+            recompute(node);
         } else {
             note(choice, found.peak_memory_bytes, false);
         }

@@ -126,24 +126,7 @@ bool dies_here(const Slot& slot, Phase phase) {
     return slot.dies == phase || (phase == Phase::backward && slot.dies != Phase::forward);
 }
 
-}  // namespace
-
-void count_streams(Body& body) {
-    body.stream_counts = {};
-    for (const Instruction& instruction : body.instructions) {
-        ++body.stream_counts[instruction.stream];
-    }
-}
-
-void complete(Body& body) {
-    count_streams(body);
-    const Lifetimes lifetimes = find_lifetimes(body);
-    lay_out_transients(body, lifetimes);
-    body.transient_live_peak = walk_body(body, walk_slots(body, {})).transient_peak;
-}
-
-SlotStays walk_slots(const Body& body, const Segment& segment) {
-    const Lifetimes lifetimes = find_lifetimes(body);
+SlotStays stays_of(const Body& body, const Segment& segment, const Lifetimes& lifetimes) {
     SlotStays result{.positions = static_cast<std::int32_t>(lifetimes.instruction_at.size())};
     for (const SlotIndex index : body.slots.indices()) {
         const auto& uses = lifetimes.touches[index];
@@ -159,6 +142,26 @@ SlotStays walk_slots(const Body& body, const Segment& segment) {
         if (stay.born >= 0 || stay.freed >= 0) result.stays.push_back(stay);
     }
     return result;
+}
+
+}  // namespace
+
+void count_streams(Body& body) {
+    body.stream_counts = {};
+    for (const Instruction& instruction : body.instructions) {
+        ++body.stream_counts[instruction.stream];
+    }
+}
+
+void complete(Body& body) {
+    count_streams(body);
+    const Lifetimes lifetimes = find_lifetimes(body);
+    lay_out_transients(body, lifetimes);
+    body.transient_live_peak = walk_body(body, stays_of(body, {}, lifetimes)).transient_peak;
+}
+
+SlotStays walk_slots(const Body& body, const Segment& segment) {
+    return stays_of(body, segment, find_lifetimes(body));
 }
 
 BodyMemory walk_body(const Body& body, const SlotStays& slots) {

@@ -1,6 +1,9 @@
 // Times the search of `orrery plan`, and the evaluation of a step with many micro-batches.
 #include <benchmark/benchmark.h>
 
+#include <string>
+#include <vector>
+
 #include "models/implementation.h"
 #include "sim/planner/analytic_bounds.h"
 #include "sim/planner/planner.h"
@@ -25,15 +28,17 @@ sim::PlanRequest request_for(const std::string& implementation, const char* mode
     return request;
 }
 
-void search(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch,
-            std::int64_t sequence) {
-    constexpr std::size_t kKept = 10, kProven = 1;  // as `orrery plan` does by default
+/// As `orrery plan` does by default; `implementations` empty: those that it searches by default.
+void search(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence,
+            std::vector<std::string> implementations = {}) {
+    constexpr std::size_t kKept = 10, kProven = 1;
     for (auto _ : state) {
         const topologies::Cluster cluster(topologies::load_cluster("dgx-h100", devices));
+        if (implementations.empty()) implementations = sim::default_implementations(cluster.spec());
         sim::PlanSearch found;
-        for (const std::string& implementation : sim::default_implementations(cluster.spec())) {
+        for (const std::string& implementation : implementations) {
             const sim::PlanRequest request = request_for(implementation, model, devices, batch, sequence);
-            sim::merge(found, sim::search_plans(request, cluster, kKept, kProven), kKept);
+            sim::merge(found, sim::search_plans(request, cluster, kKept, kProven, sim::step_times(found)), kKept);
         }
         state.counters["candidates"] = static_cast<double>(found.considered);
         state.counters["bounded"] = static_cast<double>(found.bounded);
@@ -49,6 +54,12 @@ BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_batch_of_many_divisors, "llama3-8b",
 BENCHMARK_CAPTURE(search, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 8192)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt3_175b_1024_gpus, "gpt3-175b", 1024, 1536, 2048)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, deepseek_v3_2048_gpus, "deepseek-v3", 2048, 4096, 4096)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, deepseek_v3_2048_gpus_torch_fsdp2, "deepseek-v3", 2048, 4096, 4096,
+                  std::vector<std::string>{"torch-fsdp2"})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search, deepseek_v3_2048_gpus_orrery, "deepseek-v3", 2048, 4096, 4096,
+                  std::vector<std::string>{"orrery"})
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_4096_gpus, "llama3-8b", 4096, 4096, 8192)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
