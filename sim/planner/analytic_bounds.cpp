@@ -98,7 +98,7 @@ std::vector<InFlight> largest_states(const std::vector<ComputeTask>& order, std:
 
 AnalyticBounder::AnalyticBounder(const PlanRequest& request, const topologies::Cluster& cluster,
                                  const RooflineCost& cost)
-    : request_(request), cluster_(cluster), cost_(cost), sharding_(request, cluster, cost) {
+    : request_(request), sharding_(request, cluster, cost), costing_(request, cluster, cost) {
     const models::MemoryChoices& memory = request.implementation.memory;
     if (!memory.lays_out_ahead && !request.cluster.device.host_runs_compute) cached_share_ = memory.cached_share.value;
 }
@@ -108,10 +108,9 @@ const AnalyticBounder::Prefix& AnalyticBounder::prefix_of(const Choice& choice) 
     const auto [entry, fresh] = costs_.try_emplace(key);
     if (fresh) {
         Prefix& prefix = entry->second;
-        prefix.costs =
-            row_of(key.schedule).splits_backward()
-                ? layer_costs_of_halves(request_, cluster_, cost_, key, prefix_of(with_whole_backward(key)).costs)
-                : layer_costs(request_, cluster_, cost_, key);
+        prefix.costs = row_of(key.schedule).splits_backward()
+                           ? costing_.costs_of_halves(key, prefix_of(with_whole_backward(key)).costs)
+                           : costing_.costs(key);
         LayerCost sum;
         prefix.sums.push_back(sum);
         for (const LayerCost& layer : prefix.costs.layers) {

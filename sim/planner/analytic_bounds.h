@@ -86,8 +86,8 @@ class AnalyticBounder {
     [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
     /// Number of blocks of the largest chunk.
     [[nodiscard]] std::int64_t largest_chunk(const Choice& choice);
-    /// How often the model has been lowered on one stage.
-    [[nodiscard]] std::int64_t layer_lowerings() const { return static_cast<std::int64_t>(costs_.size()); }
+    /// How often blocks of the model have been lowered on one stage.
+    [[nodiscard]] std::int64_t layer_lowerings() const { return costing_.lowerings(); }
 
   private:
     struct ChunkSum {
@@ -163,9 +163,8 @@ class AnalyticBounder {
     const std::vector<std::vector<program::ComputeTask>>& orders_of(const Choice& choice);
 
     const PlanRequest& request_;
-    const topologies::Cluster& cluster_;
-    const RooflineCost& cost_;
     ShardingCosts sharding_;
+    LayerCosting costing_;
     double cached_share_ = 0;  // what the allocator holds beyond tensors, as a share of them
     std::map<Choice, Prefix> costs_;
     std::map<Choice, Pipeline> pipelines_;

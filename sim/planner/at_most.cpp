@@ -117,8 +117,7 @@ class Search {
         found_.device_counts.insert(devices);
         const PlanRequest request = *on_devices(request_, devices);
         try {
-            PlanSearch search =
-                search_plans(request, topologies::Cluster(request.cluster), keep_, prove_, all_times());
+            PlanSearch search = search_plans(request, topologies::Cluster(request.cluster), keep_, prove_, all_times());
             for (PlanResult& result : search.results) result.spare_devices = request_.devices - devices;
             merge(found_, std::move(search), keep_);
         } catch (const InputError&) {

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/program/body_builder.h"
 #include "sim/program/peak_contents.h"
 #include "sim/program/program.h"
 #include "sim/program/schedule.h"
@@ -56,15 +57,19 @@ std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& r
     return parts;
 }
 
-/// Transient bytes of a block's largest pass, minimum over blocks.
+/// Transient bytes that are alive at once in a block's largest pass, minimum over blocks. In an arena they take at
+/// least as much. How much follows from first fit, which does not scale with the micro-batch size.
 std::int64_t block_transients(const Program& program, const RankClass& ranks) {
     std::map<std::int32_t, std::int64_t> of_block;
+    std::map<program::BodyId, std::int64_t> of_body;
     for (const program::SegmentList& list : ranks.segment_lists) {
         for (const Segment& segment : list) {
             const program::Body& body = program.bodies[segment.body];
             if (!is_pass(body.phase) || !is_block(body.layer_kind)) continue;
+            const auto [entry, fresh] = of_body.try_emplace(segment.body, 0);
+            if (fresh) entry->second = walk_body(body, walk_slots(body, segment)).transient_peak;
             std::int64_t& most = of_block[segment.layer];
-            most = std::max(most, body.transient_bytes);
+            most = std::max(most, entry->second);
         }
     }
     std::int64_t fewest = 0;
@@ -89,7 +94,8 @@ void read_frames(const Program& program, LayerCosts& costs) {
     const RankClass& ranks = program.classes.front();
     const std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
     for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
-    costs.block_transient_bytes = block_transients(program, ranks);
+    if (program.plan->implementation.memory.lays_out_ahead)
+        costs.block_transient_bytes = block_transients(program, ranks);
 }
 
 /// What each layer's part of the first list of a kind does to the memory.
@@ -121,8 +127,8 @@ Plan plan_of_layers(const PlanRequest& request, const Choice& key) {
 }
 
 /// Costs with a split backward: `costs` are those with whole ones. Adds what layers save and how long the halves take.
-void read_halves(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
-    const Program split = program::lower(plan);
+void read_halves(const Program& split, const topologies::Cluster& cluster, const RooflineCost& cost,
+                 LayerCosts& costs) {
     const RankClass& halves = split.classes.front();
     IsolatedTimes times(split, cluster, cost);
     const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
@@ -133,9 +139,8 @@ void read_halves(const Plan& plan, const topologies::Cluster& cluster, const Roo
         costs.layers[at(segment.layer + 1)].input_pass_s += times.body_s(0, segment.body);
     }
     // An arena's frame also keeps what the weight-gradient half reads from the other.
-    const bool has_frames = plan.implementation.memory.lays_out_ahead;
+    const bool has_frames = split.plan->implementation.memory.lays_out_ahead;
     if (has_frames) read_frames(split, costs);
-    costs.block_transient_bytes = block_transients(split, halves);
     if (!has_frames) read_changes(split, ActionKind::backward_input, costs, &LayerCost::backward_change);
     for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
         const program::Body& body = split.bodies[segment.body];
@@ -145,12 +150,6 @@ void read_halves(const Plan& plan, const topologies::Cluster& cluster, const Roo
         if (!has_frames) layer.kept_bytes -= body_change(body, segment).net_bytes;
     }
 }
-
-/// A model with few blocks that stand for those of another.
-struct Excerpt {
-    models::ModelSpec model;
-    std::vector<std::int64_t> block_of;  // by block of the other model
-};
 
 /// Kinds of the block before, of the block and of the one after it. A block's costs depend on nothing else.
 using Surroundings = std::array<int, 3>;
@@ -175,27 +174,52 @@ std::vector<std::int64_t> block_by_block(const models::ModelSpec& whole, const m
     return blocks;
 }
 
-/// The model itself with fewer blocks: three of a dense model, six of DeepSeek-V3.
-Excerpt excerpt_of(const models::ModelSpec& whole) {
-    Excerpt excerpt{.model = whole};
-    for (std::int64_t layers = 1; layers <= whole.layers; ++layers) {
-        excerpt.model.layers = layers;
-        const std::int64_t most = whole.has_experts() ? std::min(layers, whole.moe.first_dense_layers) : 0;
-        for (std::int64_t dense = 0; dense <= most; ++dense) {
-            if (whole.has_experts()) excerpt.model.moe.first_dense_layers = dense;
-            excerpt.block_of = block_by_block(whole, excerpt.model);
-            if (!excerpt.block_of.empty()) return excerpt;
+/// Costs with whole backward passes.
+LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster, const RooflineCost& cost) {
+    const RankClass& ranks = program.classes.front();
+    LayerCosts costs;
+    costs.layers.resize(at(program.plan->model.layers + 2));
+    const auto layer_of = [&](std::int32_t layer) -> LayerCost& { return costs.layers[at(layer + 1)]; };
+    for (const program::Parameter& parameter : ranks.parameters) {
+        LayerCost& layer = layer_of(parameter.layer);
+        const bool expert = parameter.range == program::ParameterRange::expert;
+        (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
+    }
+    IsolatedTimes times(program, cluster, cost);
+    const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
+        return ranks.segment_lists[action_of(ranks, kind).segments];
+    };
+    const auto phase_of = [&](const Segment& segment) { return program.bodies[segment.body].phase; };
+    std::map<program::BodyId, double> known;
+    const auto input_gradient_s = [&](program::BodyId body) {
+        const auto [entry, fresh] = known.try_emplace(body, 0.0);
+        if (fresh) entry->second = input_gradient_time_s(program.bodies[body], *program.plan, cost);
+        return entry->second;
+    };
+    for (const Segment& segment : segments_of(ActionKind::forward)) {
+        if (phase_of(segment) != program::Phase::forward) continue;
+        layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
+        layer_of(segment.layer).draws.add(times.draws(segment.body));
+    }
+    read_frames(program, costs);
+    if (!program.plan->implementation.memory.lays_out_ahead) {
+        read_changes(program, ActionKind::forward, costs, &LayerCost::forward_change);
+        read_changes(program, ActionKind::backward, costs, &LayerCost::backward_change);
+    }
+    for (const Segment& segment : segments_of(ActionKind::backward)) {
+        if (phase_of(segment) != program::Phase::backward) continue;
+        LayerCost& layer = layer_of(segment.layer);
+        layer.backward_s += times.body_s(0, segment.body);
+        layer.draws.add(times.draws(segment.body));
+        layer.input_gradient_s += input_gradient_s(segment.body);
+    }
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
+        for (const models::Operator& op : program.bodies[segment.body].operators) {
+            if (op.is_update()) costs.optimizer = op;
         }
     }
-    throw_bug(__FILE__, __LINE__, "excerpt_of", "a model that does not stand for itself");
-}
-
-/// The costs of the layers of the whole model from those of its excerpt.
-std::vector<LayerCost> spread(const std::vector<LayerCost>& few, const Excerpt& excerpt) {
-    std::vector<LayerCost> layers{few.front()};
-    for (const std::int64_t block : excerpt.block_of) layers.push_back(few[at(block + 1)]);
-    layers.push_back(few.back());
-    return layers;
+    costs.optimizer_elements = ranks.optimizer_elements;
+    return costs;
 }
 
 }  // namespace
@@ -225,84 +249,82 @@ Choice layer_costs_key(const Choice& choice) {
             .micro_batch = choice.micro_batch};
 }
 
-LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
-                       const Choice& choice) {
-    const Excerpt excerpt = excerpt_of(request.model);
-    PlanRequest few = request;
-    few.model = excerpt.model;
-    LayerCosts costs = layer_costs_of_every_block(few, cluster, cost, choice);
-    costs.layers = spread(costs.layers, excerpt);
+LayerCosting::LayerCosting(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
+    : cluster_(cluster), cost_(cost), excerpt_(excerpt_of(request.model)), few_(request) {
+    few_.model = excerpt_.model;
+}
+
+/// The model itself with fewer blocks: three of a dense model, six of DeepSeek-V3.
+LayerCosting::Excerpt LayerCosting::excerpt_of(const models::ModelSpec& whole) {
+    Excerpt excerpt{.model = whole};
+    for (std::int64_t layers = 1; layers <= whole.layers; ++layers) {
+        excerpt.model.layers = layers;
+        const std::int64_t most = whole.has_experts() ? std::min(layers, whole.moe.first_dense_layers) : 0;
+        for (std::int64_t dense = 0; dense <= most; ++dense) {
+            if (whole.has_experts()) excerpt.model.moe.first_dense_layers = dense;
+            excerpt.block_of = block_by_block(whole, excerpt.model);
+            if (!excerpt.block_of.empty()) return excerpt;
+        }
+    }
+    throw_bug(__FILE__, __LINE__, "excerpt_of", "a model that does not stand for itself");
+}
+
+/// The costs of the layers of the whole model from those of its excerpt.
+std::vector<LayerCost> LayerCosting::spread(const std::vector<LayerCost>& few) const {
+    std::vector<LayerCost> layers{few.front()};
+    for (const std::int64_t block : excerpt_.block_of) layers.push_back(few[at(block + 1)]);
+    layers.push_back(few.back());
+    return layers;
+}
+
+const Program& LayerCosting::program_of(const Choice& key) {
+    Choice any_size = key;
+    any_size.micro_batch = 1;
+    Cut& cut = cuts_[any_size];
+    if (cut.scaled && cut.scaled->is_scalable()) return cut.scaled->at(key.micro_batch);
+    if (cut.first && cut.first_size == key.micro_batch) return *cut.first;
+    ++lowerings_;
+    Program program = program::lower(plan_of_layers(few_, key));
+    if (cut.first) cut.scaled.emplace(std::move(*cut.first), cut.first_size, program, key.micro_batch);
+    if (cut.scaled && cut.scaled->is_scalable()) {
+        cut.first.reset();
+        return cut.scaled->at(key.micro_batch);
+    }
+    cut.first_size = key.micro_batch;
+    return cut.first.emplace(std::move(program));
+}
+
+LayerCosts LayerCosting::costs(const Choice& choice) {
+    const Choice key = layer_costs_key(choice);
+    LayerCosts costs = read_whole(program_of(with_whole_backward(key)), cluster_, cost_);
+    if (row_of(key.schedule).splits_backward()) read_halves(program_of(key), cluster_, cost_, costs);
+    costs.layers = spread(costs.layers);
     return costs;
 }
 
-LayerCosts layer_costs_of_halves(const PlanRequest& request, const topologies::Cluster& cluster,
-                                 const RooflineCost& cost, const Choice& choice, const LayerCosts& whole) {
-    const Excerpt excerpt = excerpt_of(request.model);
-    PlanRequest few = request;
-    few.model = excerpt.model;
+LayerCosts LayerCosting::costs_of_halves(const Choice& choice, const LayerCosts& whole) {
     LayerCosts costs = whole;
-    costs.layers.resize(at(excerpt.model.layers + 2));
-    for (std::size_t block = 0; block < excerpt.block_of.size(); ++block) {
-        costs.layers[at(excerpt.block_of[block] + 1)] = whole.layers[block + 1];
+    costs.layers.resize(at(excerpt_.model.layers + 2));
+    for (std::size_t block = 0; block < excerpt_.block_of.size(); ++block) {
+        costs.layers[at(excerpt_.block_of[block] + 1)] = whole.layers[block + 1];
     }
     costs.layers.back() = whole.layers.back();
-    read_halves(plan_of_layers(few, layer_costs_key(choice)), cluster, cost, costs);
-    costs.layers = spread(costs.layers, excerpt);
+    read_halves(program_of(layer_costs_key(choice)), cluster_, cost_, costs);
+    costs.layers = spread(costs.layers);
     return costs;
+}
+
+LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
+                       const Choice& choice) {
+    return LayerCosting(request, cluster, cost).costs(choice);
 }
 
 LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
                                       const RooflineCost& cost, const Choice& choice) {
-    Choice key = layer_costs_key(choice);
-    const bool splits = row_of(key.schedule).splits_backward();
-    key.schedule = program::Schedule::one_f_one_b;  // times are those of whole backward passes
-    const Plan plan = plan_of_layers(request, key);
-    const Program program = program::lower(plan);
-    const RankClass& ranks = program.classes.front();
-
-    LayerCosts costs;
-    costs.layers.resize(at(plan.model.layers + 2));
-    const auto layer_of = [&](std::int32_t layer) -> LayerCost& { return costs.layers[at(layer + 1)]; };
-    for (const program::Parameter& parameter : ranks.parameters) {
-        LayerCost& layer = layer_of(parameter.layer);
-        const bool expert = parameter.range == program::ParameterRange::expert;
-        (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
-    }
-    IsolatedTimes times(program, cluster, cost);
-    const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
-        return ranks.segment_lists[action_of(ranks, kind).segments];
-    };
-    const auto phase_of = [&](const Segment& segment) { return program.bodies[segment.body].phase; };
-    std::map<program::BodyId, double> known;
-    const auto input_gradient_s = [&](program::BodyId body) {
-        const auto [entry, fresh] = known.try_emplace(body, 0.0);
-        if (fresh) entry->second = input_gradient_time_s(program.bodies[body], plan, cost);
-        return entry->second;
-    };
-    for (const Segment& segment : segments_of(ActionKind::forward)) {
-        if (phase_of(segment) != program::Phase::forward) continue;
-        layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
-        layer_of(segment.layer).draws.add(times.draws(segment.body));
-    }
-    read_frames(program, costs);
-    if (!plan.implementation.memory.lays_out_ahead) {
-        read_changes(program, ActionKind::forward, costs, &LayerCost::forward_change);
-        read_changes(program, ActionKind::backward, costs, &LayerCost::backward_change);
-    }
-    for (const Segment& segment : segments_of(ActionKind::backward)) {
-        if (phase_of(segment) != program::Phase::backward) continue;
-        LayerCost& layer = layer_of(segment.layer);
-        layer.backward_s += times.body_s(0, segment.body);
-        layer.draws.add(times.draws(segment.body));
-        layer.input_gradient_s += input_gradient_s(segment.body);
-    }
-    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
-        for (const models::Operator& op : program.bodies[segment.body].operators) {
-            if (op.is_update()) costs.optimizer = op;
-        }
-    }
-    costs.optimizer_elements = ranks.optimizer_elements;
-    if (splits) read_halves(plan_of_layers(request, layer_costs_key(choice)), cluster, cost, costs);
+    const Choice key = layer_costs_key(choice);
+    LayerCosts costs = read_whole(program::lower(plan_of_layers(request, with_whole_backward(key))), cluster, cost);
+    if (row_of(key.schedule).splits_backward())
+        read_halves(program::lower(plan_of_layers(request, key)), cluster, cost, costs);
     return costs;
 }
 

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "models/operator.h"
 #include "sim/cost/roofline_cost.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/isolated_times.h"
+#include "sim/planner/scaled_program.h"
 #include "sim/program/peak_contents.h"
 #include "topologies/cluster.h"
 
@@ -34,18 +37,54 @@ struct LayerCosts {
     std::vector<LayerCost> layers;  // embedding, blocks, head
     models::Operator optimizer;     // the update of `optimizer_elements` parameters
     std::int64_t optimizer_elements = 0;
-    std::int64_t block_transient_bytes = 0;  // the largest of a block's passes, minimum over blocks
+    /// In an arena: alive at once in the largest of a block's passes, minimum over blocks.
+    std::int64_t block_transient_bytes = 0;
 };
 
-/// `choice.recompute` is none, selective, or full (of all layers). The costs are lower bounds for every data
-/// parallelism and schedule: no contention, no waiting for other stages, and gradients of the smallest type they may
-/// have.
+/// The costs of layers for every way to cut them. `choice.recompute` is none, selective, or full (of all layers). The
+/// costs are lower bounds for every data parallelism and schedule: no contention, no waiting for other stages, and
+/// gradients of the smallest type they may have.
+class LayerCosting {
+  public:
+    /// Keeps references.
+    LayerCosting(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
+
+    /// Read from a lowering of one block of each kind. Two micro-batch sizes of a cut are lowered; costs of all others
+    /// are read from a Program scaled to them (ScaledProgram).
+    [[nodiscard]] LayerCosts costs(const Choice& choice);
+    /// The same for a schedule with a split backward, from the costs with whole backward passes: one lowering less.
+    [[nodiscard]] LayerCosts costs_of_halves(const Choice& choice, const LayerCosts& whole);
+    /// How often blocks were lowered.
+    [[nodiscard]] std::int64_t lowerings() const { return lowerings_; }
+
+  private:
+    /// A model with few blocks that stand for those of another.
+    struct Excerpt {
+        models::ModelSpec model;
+        std::vector<std::int64_t> block_of;  // by block of the other model
+    };
+    /// The lowerings of one cut.
+    struct Cut {
+        std::optional<program::Program> first;  // until there is a second one
+        std::int64_t first_size = 0;
+        std::optional<ScaledProgram> scaled;
+    };
+    static Excerpt excerpt_of(const models::ModelSpec& whole);
+    [[nodiscard]] std::vector<LayerCost> spread(const std::vector<LayerCost>& few) const;
+    const program::Program& program_of(const Choice& key);
+
+    const topologies::Cluster& cluster_;
+    const RooflineCost& cost_;
+    const Excerpt excerpt_;
+    PlanRequest few_;  // with the excerpt
+    std::map<Choice, Cut> cuts_;
+    std::int64_t lowerings_ = 0;
+};
+
+/// LayerCosting::costs of one choice.
 [[nodiscard]] LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster,
                                      const RooflineCost& cost, const Choice& choice);
-/// The same for a schedule with a split backward, from the costs with whole backward passes: one lowering less.
-[[nodiscard]] LayerCosts layer_costs_of_halves(const PlanRequest& request, const topologies::Cluster& cluster,
-                                               const RooflineCost& cost, const Choice& choice, const LayerCosts& whole);
-/// The same from a lowering of every block, where layer_costs lowers one of each kind and copies its costs.
+/// The same from a lowering of every block.
 [[nodiscard]] LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
                                                     const RooflineCost& cost, const Choice& choice);
 

@@ -21,9 +21,10 @@ std::vector<PartSet> part_sets(const PlanRequest& request, const topologies::Clu
         double seconds = 0;
         std::int64_t bytes = 0;
     };
+    LayerCosting costing(request, cluster, cost);
     const auto totals_of = [&](const Choice& choice) {
         Totals totals;
-        for (const LayerCost& layer : layer_costs(request, cluster, cost, choice).layers) {
+        for (const LayerCost& layer : costing.costs(choice).layers) {
             totals.seconds += layer.forward_s + layer.backward_s;
             totals.bytes += layer.saved_bytes;
         }

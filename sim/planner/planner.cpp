@@ -266,121 +266,110 @@ class Search {
     /// recomputation only adds time, the bound without it holds with it, and most blocks need no costs with it.
     void expand(const Node& block) {
         const std::vector<Sharding>& shardings = shardings_of(block);
-        std::vector<std::size_t> remaining(shardings.size());
-        std::iota(remaining.begin(), remaining.end(), 0);
         Node node = block;
         node.rung = Rung::flat;
-        search_.bounded += std::ssize(remaining);
+        search_.bounded += std::ssize(shardings);
         bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
-        if (allows(Recompute::none)) push_fitting(node, remaining, std::ssize(list_.recompute) == 1);
+        std::vector<std::size_t> remaining(shardings.size());
+        std::iota(remaining.begin(), remaining.end(), 0);
+        if (allows(Recompute::none)) remaining = push_fitting(node, std::ssize(list_.recompute) == 1);
         node.rung = Rung::misfit;
         for (const std::size_t i : remaining) {
             node.sharding = static_cast<std::int32_t>(i);
             ++misfits_.open(choice_of(node));
-            node.least_step_s = bounds_[i].least_step_s;
-            push(node);
+            push(node, bounds_[i].least_step_s);
         }
         --misfits_.open(choice_of(node));
+    }
+
+    /// Analytic bounds of one candidate.
+    const AnalyticBounds& bound(const Node& node) {
+        bounder_.bounds_of_each(choice_of(node), shardings_of(node), bounds_);
+        return bounds_[static_cast<std::size_t>(node.sharding)];
     }
 
     /// Pushes the candidate, which does not fit without recomputation, with the least of each kind with which it may.
     void recompute(Node node) {
-        const std::vector<Sharding>& shardings = shardings_of(node);
-        std::vector<std::size_t> remaining{static_cast<std::size_t>(node.sharding)};
+        const Choice without = choice_of(node);
         node.rung = Rung::flat;
         // Full recomputation keeps less than any set of parts, unless a split backward keeps for its second half what
         // it recomputed for the first. What does not fit with it need not be costed with sets.
-        const bool keeps_least = !row_of(choice_of(node).schedule).splits_backward();
+        const bool keeps_least = !row_of(without.schedule).splits_backward();
+        bool may_fit = true;
         if (allows(Recompute::full) || keeps_least) {
             node.recompute = Recompute::full;
-            bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+            const AnalyticBounds all = bound(node);
+            may_fit = !keeps_least || all.least_lasting_bytes <= limit_;
+            if (!may_fit) note(allows(Recompute::full) ? choice_of(node) : without, all.least_lasting_bytes, false);
+            if (may_fit && allows(Recompute::full)) recompute_blocks(node, all);
         }
-        if (keeps_least) refuse_if(node, remaining, &AnalyticBounds::least_lasting_bytes);
-        if (allows(Recompute::full) && !remaining.empty()) recompute_blocks(node, remaining);
-        if (allows(Recompute::selective) && !remaining.empty()) recompute_parts(node, std::move(remaining));
-        --misfits_.open(choice_of(node));
+        if (may_fit && allows(Recompute::selective)) recompute_parts(node);
+        --misfits_.open(without);
     }
 
-    void recompute_blocks(Node node, std::vector<std::size_t> remaining) {
-        const std::vector<Sharding>& shardings = shardings_of(node);
-        search_.bounded += std::ssize(remaining);
-        node.recompute = Recompute::full;
-        bounds_.swap(more_bounds_);  // of all blocks
+    /// `all`: the bounds with all blocks recomputed.
+    void recompute_blocks(Node node, AnalyticBounds all) {
+        ++search_.bounded;
         node.layers = 1;
-        bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
-        push_fitting(node, remaining, false);
+        const AnalyticBounds one = bound(node);
+        if (push_if_fits(node, one)) return;
         // The least memory is that of all blocks, the least time that of one.
         node.layers = -1;
-        for (std::size_t i = 0; i < shardings.size(); ++i) more_bounds_[i].least_step_s = bounds_[i].least_step_s;
-        bounds_.swap(more_bounds_);
-        push_fitting(node, remaining, true);
+        all.least_step_s = one.least_step_s;
+        if (!push_if_fits(node, all)) note(choice_of(node), all.least_memory_bytes, all.least_state_bytes > limit_);
     }
 
-    void recompute_parts(Node node, std::vector<std::size_t> remaining) {
-        const std::vector<Sharding>& shardings = shardings_of(node);
-        search_.bounded += std::ssize(remaining);
+    void recompute_parts(Node node) {
+        ++search_.bounded;
         node.recompute = Recompute::selective;
-        node.layers = -1;
-        const auto bound = [&](std::size_t set) {
+        const auto bound_with = [&](std::size_t set) -> const AnalyticBounds& {
             node.part_set = static_cast<std::int16_t>(set);
-            bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+            return bound(node);
         };
         // Each further set keeps less and takes longer, so that the first one whose lasting values fit is found by
         // bisection. From there on the transients, which grow with what is recomputed, have to fit too.
-        const std::size_t last = part_sets_.size() - 1;
-        const auto first_fitting = [&](const auto& self, std::size_t low, std::size_t high,
-                                       std::vector<std::size_t> of) -> void {
-            if (of.empty()) return;
-            if (high - low == 1) {
-                for (std::size_t set = high; set <= last && !of.empty(); ++set) {
-                    bound(set);
-                    push_fitting(node, of, set == last);
-                }
-                return;
-            }
+        std::size_t low = 0;
+        for (std::size_t high = part_sets_.size(); low < high;) {
             const std::size_t middle = (low + high) / 2;
-            bound(middle);
-            const auto split = std::stable_partition(
-                of.begin(), of.end(), [&](std::size_t i) { return bounds_[i].least_lasting_bytes <= limit_; });
-            const std::vector<std::size_t> not_yet(split, of.end());
-            of.erase(split, of.end());
-            self(self, low, middle, std::move(of));
-            self(self, middle, high, not_yet);
-        };
-        bound(0);
-        push_fitting(node, remaining, last == 0);
-        if (remaining.empty()) return;
-        bound(last);
-        refuse_if(node, remaining, &AnalyticBounds::least_lasting_bytes);
-        first_fitting(first_fitting, 0, last, std::move(remaining));
+            if (bound_with(middle).least_lasting_bytes <= limit_) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        for (std::size_t set = std::min(low, part_sets_.size() - 1);; ++set) {
+            const AnalyticBounds& found = bound_with(set);
+            if (push_if_fits(node, found)) return;
+            const bool by_states = found.least_state_bytes > limit_;
+            if (by_states || set + 1 == part_sets_.size()) {
+                return note(choice_of(node), found.least_memory_bytes, by_states);
+            }
+        }
     }
 
-    /// Pushes the node with each of the remaining shardings that may fit by `bounds_`, and removes it from them.
-    /// Refuses those that never fit: all that are left if `is_last`.
-    void push_fitting(Node node, std::vector<std::size_t>& remaining, bool is_last) {
-        std::erase_if(remaining, [&](std::size_t i) {
+    bool push_if_fits(const Node& node, const AnalyticBounds& found) {
+        if (found.least_memory_bytes > limit_) return false;
+        ++misfits_.open(choice_of(node));
+        push(node, found.least_step_s);
+        return true;
+    }
+
+    /// Pushes the node with each of the shardings that may fit by `bounds_`. Returns the others, without those that
+    /// never fit, which are refused: those whose states are too large, or all if `is_last`.
+    std::vector<std::size_t> push_fitting(Node node, bool is_last) {
+        std::vector<std::size_t> remaining;
+        for (std::size_t i = 0; i < bounds_.size(); ++i) {
             const AnalyticBounds& found = bounds_[i];
             node.sharding = static_cast<std::int32_t>(i);
-            if (found.least_memory_bytes <= limit_) {
-                ++misfits_.open(choice_of(node));
-                push(node, found.least_step_s);
-                return true;
-            }
+            if (push_if_fits(node, found)) continue;
             const bool by_states = found.least_state_bytes > limit_;
-            if (!is_last && !by_states) return false;
-            note(choice_of(node), found.least_memory_bytes, by_states);
-            return true;
-        });
-    }
-
-    /// Refuses the remaining shardings of which these bytes exceed the limit by `bounds_`.
-    void refuse_if(Node node, std::vector<std::size_t>& remaining, std::int64_t AnalyticBounds::*bytes) {
-        std::erase_if(remaining, [&](std::size_t i) {
-            if (bounds_[i].*bytes <= limit_) return false;
-            node.sharding = static_cast<std::int32_t>(i);
-            note(choice_of(node), bounds_[i].*bytes, false);
-            return true;
-        });
+            if (is_last || by_states) {
+                note(choice_of(node), found.least_memory_bytes, by_states);
+            } else {
+                remaining.push_back(i);
+            }
+        }
+        return remaining;
     }
 
     /// With its bound, or a further one if that is higher.
@@ -572,7 +561,7 @@ class Search {
     std::map<Choice, std::int64_t> memory_;
     Misfits misfits_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
-    std::vector<AnalyticBounds> bounds_, more_bounds_;                            // of one block's candidates
+    std::vector<AnalyticBounds> bounds_;                                          // of one block's candidates
     bool keeps_pruned_ = false;
     std::vector<Choice> refused_;  // do not fit, if keeps_pruned_
     std::vector<Node> dominated_;

@@ -19,6 +19,54 @@ void expect_equal(const LayerCost& a, const LayerCost& b) {
     EXPECT_EQ(a.expert_parameters, b.expert_parameters);
 }
 
+void expect_near(const LayerCost& a, const LayerCost& b) {
+    for (const auto seconds : {&LayerCost::forward_s, &LayerCost::backward_s, &LayerCost::input_gradient_s,
+                               &LayerCost::input_pass_s, &LayerCost::weight_pass_s}) {
+        EXPECT_NEAR(a.*seconds, b.*seconds, 1e-9 * b.*seconds);
+    }
+    EXPECT_NEAR(a.draws.seconds(), b.draws.seconds(), 1e-9 * b.draws.seconds());
+    EXPECT_EQ(a.saved_bytes, b.saved_bytes);
+    EXPECT_EQ(a.kept_bytes, b.kept_bytes);
+    for (const auto change : {&LayerCost::forward_change, &LayerCost::backward_change}) {
+        EXPECT_EQ((a.*change).net_bytes, (b.*change).net_bytes);
+        EXPECT_EQ((a.*change).peak_bytes, (b.*change).peak_bytes);
+    }
+    EXPECT_EQ(a.dense_parameters, b.dense_parameters);
+    EXPECT_EQ(a.expert_parameters, b.expert_parameters);
+}
+
+TEST(LayerCosts, OfAnyMicroBatchSizeFollowFromTwoLowerings) {
+    for (const char* model : {"gpt2", "llama3-8b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "bert-base"}) {
+        for (const char* implementation : {"orrery", "megatron-core", "torch-fsdp2", "deepspeed"}) {
+            const PlanRequest request = request_for(model, 8, 64, 512, implementation);
+            const topologies::Cluster cluster(request.cluster);
+            const RooflineCost cost(request.cluster);
+            std::vector<Choice> choices{{},
+                                        {.tp = 2, .sequence_parallel = true, .schedule = program::Schedule::zb_h1},
+                                        {.cp = 2, .recompute = program::Recompute::selective},
+                                        {.tp = 2, .sequence_parallel = true, .recompute = program::Recompute::full}};
+            if (request.model.has_experts()) choices.push_back({.dp = 2, .ep = 2});
+            for (Choice choice : choices) {
+                LayerCosting costing(request, cluster, cost);
+                for (const std::int64_t size : {8, 1, 2, 3, 32}) {
+                    choice.micro_batch = size;
+                    SCOPED_TRACE(std::string(model) + " " + implementation + " " + plan_of(request, choice).name);
+                    const LayerCosts scaled = costing.costs(choice),
+                                     lowered = layer_costs(request, cluster, cost, choice);
+                    for (std::size_t layer = 0; layer < lowered.layers.size(); ++layer) {
+                        SCOPED_TRACE(layer);
+                        expect_near(scaled.layers[layer], lowered.layers[layer]);
+                    }
+                    EXPECT_EQ(scaled.block_transient_bytes, lowered.block_transient_bytes);
+                    EXPECT_EQ(scaled.optimizer_elements, lowered.optimizer_elements);
+                }
+                const bool splits = row_of(choice.schedule).splits_backward();
+                EXPECT_EQ(costing.lowerings(), splits ? 4 : 2);
+            }
+        }
+    }
+}
+
 TEST(LayerCosts, OfAFewBlocksAreThoseOfEveryBlock) {
     for (const char* model : {"gpt2", "llama3-8b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "bert-base"}) {
         for (const char* implementation : {"orrery", "megatron-core", "torch-fsdp2"}) {
@@ -48,8 +96,8 @@ TEST(LayerCosts, OfAFewBlocksAreThoseOfEveryBlock) {
                 if (row_of(choice.schedule).splits_backward()) {
                     Choice whole = choice;
                     whole.schedule = program::Schedule::one_f_one_b;
-                    const LayerCosts halves = layer_costs_of_halves(request, cluster, cost, choice,
-                                                                    layer_costs(request, cluster, cost, whole));
+                    LayerCosting costing(request, cluster, cost);
+                    const LayerCosts halves = costing.costs_of_halves(choice, costing.costs(whole));
                     for (std::size_t layer = 0; layer < few.layers.size(); ++layer) {
                         expect_equal(halves.layers[layer], every.layers[layer]);
                     }
