@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <set>
+#include <utility>
 #include <variant>
 
 #include "core/error.h"
@@ -19,7 +20,9 @@ using models::Operator;
 using models::OpKind;
 using program::Stream;
 
-constexpr int kRepetitions = 20;
+constexpr int kBatches = 5;  // of which the median counts
+constexpr int kBatch = 4;    // calls
+constexpr int kRepetitions = kBatches * kBatch;
 constexpr std::int64_t kAlignment = 256;
 constexpr double kNanosecond = 1e-9;
 
@@ -31,6 +34,7 @@ double median(std::vector<double> values) {
 class DeviceMeter {
   public:
     DeviceMeter(Device& device, std::int64_t pool_bytes) : device_(device), pool_bytes_(pool_bytes) {
+        result_.memory_bytes = static_cast<double>(device.used_bytes() + device.free_bytes());
         result_.context_bytes = static_cast<double>(device.used_bytes());
         pool_ = device.allocate(pool_bytes);
         if (pool_ == nullptr) throw JobError("the device has less than " + std::to_string(pool_bytes) + " bytes free");
@@ -178,18 +182,25 @@ class DeviceMeter {
         device_.release(done);
     }
 
-    /// The median time of several repetitions after a warm-up call.
+    /// The device's time for one call, the median over several batches of calls. The batches are queued behind a long
+    /// copy, so that the device finds the calls waiting, as in training where the host runs ahead. The time from an
+    /// idle stream would contain the launch.
     double time_of(const std::function<void()>& queue) {
         queue();
         finish();
-        std::vector<double> seconds;
-        for (int i = 0; i < kRepetitions; ++i) {
+        const std::int64_t half = pool_bytes_ / 2;
+        device_.copy(Stream::compute, pool_ + half, pool_, half);
+        std::vector<std::pair<Device::Event, Device::Event>> batches;
+        for (int i = 0; i < kBatches; ++i) {
             const Device::Event begin = device_.record(Stream::compute);
-            queue();
-            const Device::Event end = device_.record(Stream::compute);
-            device_.synchronize(end);
+            for (int call = 0; call < kBatch; ++call) queue();
+            batches.emplace_back(begin, device_.record(Stream::compute));
+        }
+        device_.synchronize(batches.back().second);
+        std::vector<double> seconds;
+        for (const auto& [begin, end] : batches) {
             const std::int64_t ns = device_.time_ns(end) - device_.time_ns(begin);
-            seconds.push_back(static_cast<double>(std::max<std::int64_t>(ns, 1)) * kNanosecond);
+            seconds.push_back(static_cast<double>(std::max<std::int64_t>(ns, 1)) * kNanosecond / kBatch);
             device_.release(begin);
             device_.release(end);
         }
@@ -206,6 +217,12 @@ class DeviceMeter {
 };
 
 }  // namespace
+
+std::vector<TimedModel> timed_models() {
+    return {{"tiny-gpt", 64, 8},    {"gpt2", 128, 1},      {"gpt2", 128, 8},     {"gpt2", 512, 4},
+            {"gpt2", 1024, 1},      {"gpt2", 1024, 8},     {"gpt2-xl", 1024, 2}, {"llama3-8b", 128, 8},
+            {"llama3-8b", 1024, 1}, {"llama3-8b", 4096, 1}};
+}
 
 DeviceMeasurements measure_device(Device& device, const std::vector<TimedModel>& models,
                                   const std::function<bool(models::OpKind)>& runs, std::int64_t pool_bytes) {
@@ -234,6 +251,9 @@ topologies::ClusterSpec with_measured_device(topologies::ClusterSpec base, const
     device.peaks = {{DType::fp32, figure(measured.best_flops_per_s / 1e12, "the fastest matrix product")}};
     device.memory_bandwidth_gb_per_s =
         figure(measured.memory_bytes_per_s / kGigabyte, "copy within the device's memory");
+    device.memory_capacity_gib =
+        figure(measured.memory_bytes / kGibibyte, "all that its driver lets processes allocate");
+    device.usable_memory_gib = device.memory_capacity_gib;
     device.context_gib = figure(measured.context_bytes / kGibibyte, "in use before the first tensor");
     device.matmul_efficiency = figure(1.0, "the peak is itself measured");
     device.memory_efficiency = figure(1.0, "the bandwidth is itself measured");

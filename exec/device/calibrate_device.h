@@ -13,6 +13,7 @@
 namespace orrery::exec {
 
 struct DeviceMeasurements {
+    double memory_bytes = 0;           // of the device
     double context_bytes = 0;          // in use before the first tensor: driver, libraries
     double memory_bytes_per_s = 0;     // of a copy within the device's memory; bytes read plus bytes written
     double host_copy_bytes_per_s = 0;  // between device and pinned host memory, in the slower direction
@@ -28,6 +29,9 @@ struct TimedModel {
     std::string name;  // of a built-in model
     std::int64_t sequence = 0, micro_batch = 0;
 };
+
+/// The models and shapes that a calibration times, from a few small operators to layers of 8 billion parameters.
+[[nodiscard]] std::vector<TimedModel> timed_models();
 
 /// Times the operators of `models` for which `runs` returns true. Allocates `pool_bytes` of device memory; operators
 /// that need more are skipped. Throws JobError if the device has less.

@@ -109,6 +109,26 @@ Rate prior_of(const RateRow& row) {
         .value = row.prior, .source = "what is assumed before any run is looked at", .prior = row.prior, .sd = row.sd};
 }
 
+/// Whether the rate is one of communication. All others are of computation and of the host.
+bool is_of_communication(RateKey key) {
+    switch (key) {
+        case RateKey::tp:
+        case RateKey::tp_pieces:
+        case RateKey::dp:
+        case RateKey::pp:
+        case RateKey::ep:
+        case RateKey::hidden_dp:
+        case RateKey::hidden_tp:
+        case RateKey::nvlink:
+        case RateKey::fabric:
+        case RateKey::tp_wait_across_nodes:
+        case RateKey::tp_wait_us:
+            return true;
+        default:
+            return false;
+    }
+}
+
 /// The catalogue with the rates of the files, which replace those of the same name.
 RateCatalogue with_files(RateCatalogue catalogue, std::span<const EmbeddedFile> files) {
     for (const EmbeddedFile& file : files) {
@@ -182,7 +202,9 @@ Rates resolve_rates(const models::Implementation& implementation, const topologi
                     const RateCatalogue& catalogue) {
     Rates rates;
     if (cluster.device.host_runs_compute) return rates;
+    const bool is_timed = implementation.executable && !cluster.device.operator_samples.empty();
     for (const RateRow& row : kRows) {
+        if (is_timed && !is_of_communication(row.key)) continue;
         std::vector<std::string> names = owners_of(row, implementation, cluster);
         for (std::string& name : names) name.append("/").append(row.name);
         const auto found =

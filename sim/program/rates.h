@@ -119,7 +119,9 @@ class Rates {
 ///   fabric/LINK, fabric/KIND (LinkProfile::kind)
 ///   general
 /// If it has none of them, the key's prior under the first name (for a device: under the architecture's). If the host
-/// computes, all rates are neutral, since its operators were timed inside a step.
+/// computes, all rates are neutral, since its operators were timed inside a step. If the executor's operators were
+/// timed on the device (`orrery calibrate --gpu`), the executor's rates of computation and of the host are neutral: its
+/// kernels are those that were timed, and it launches them from C++ ahead of the device.
 [[nodiscard]] Rates resolve_rates(const models::Implementation& implementation, const topologies::ClusterSpec& cluster,
                                   const RateCatalogue& catalogue = built_in_rates());
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 /// Copies the files that the pages' examples name, since a shown command may write next to them.
 void put_inputs(const test::Workplace& here) {
-    for (const char* const folder : {"examples", "sim/published/data"}) {
+    for (const char* const folder : {"examples", "docs/results", "sim/published/data"}) {
         fs::create_directories(fs::path(here.path(folder)).parent_path());
         fs::copy(kRoot / folder, here.path(folder), fs::copy_options::recursive);
     }

@@ -42,12 +42,20 @@ TEST(CalibrateDevice, TimesEveryOperatorThatTheDeviceRuns) {
     }
 }
 
+TEST(CalibrateDevice, EveryModelThatACalibrationTimesCanBeBuilt) {
+    FakeDevice device(FakeDevice::Options{});
+    const auto none = [](models::OpKind) { return false; };
+    EXPECT_FALSE(timed_models().empty());
+    EXPECT_NO_THROW(static_cast<void>(measure_device(device, timed_models(), none, kPool)));
+}
+
 TEST(CalibrateDevice, WritesAProfileThatCanBeRead) {
     FakeDevice device(FakeDevice::Options{});
     const DeviceMeasurements measured = measure_device(device, kTiny, all, kPool);
     const topologies::ClusterSpec cluster =
         with_measured_device(topologies::load_cluster("dgx-h100", 1), "fake", measured, "2026-01-01");
     EXPECT_EQ(cluster.device.name, "fake");
+    EXPECT_EQ(cluster.device.memory_capacity_gib.value, 4);
     EXPECT_EQ(cluster.device.peaks.size(), 1U);
     EXPECT_EQ(cluster.device.matmul_samples.size(), measured.matmuls.size());
     EXPECT_FALSE(cluster.device.host_runs_compute);

@@ -68,6 +68,22 @@ TEST(Rates, AreNeutralOnCpus) {
     }
 }
 
+TEST(Rates, OfComputationAreNeutralForTheExecutorOnADeviceThatItTimed) {
+    topologies::ClusterSpec cluster = topologies::load_cluster("dgx-h100", 16);
+    const models::Implementation own = models::load_implementation("orrery");
+    EXPECT_NE(resolve_rates(own, cluster)[RateKey::host_step_ms], 0);
+    cluster.device.operator_samples.push_back({.op = "gelu_forward", .bytes = 1e6, .seconds = 1e-6});
+    const Rates timed = resolve_rates(own, cluster), neutral;
+    for (const RateKey key : {RateKey::computation, RateKey::elementwise, RateKey::head, RateKey::host_layer_ms,
+                              RateKey::host_step_ms, RateKey::products, RateKey::attention}) {
+        EXPECT_EQ(timed.of(key), neutral.of(key)) << row_of(key).name;
+    }
+    for (const RateKey key : {RateKey::pp, RateKey::hidden_dp, RateKey::nvlink, RateKey::fabric}) {
+        EXPECT_NE(timed[key], neutral[key]) << row_of(key).name;
+    }
+    EXPECT_NE(resolve_rates(models::load_implementation("nemo"), cluster)[RateKey::host_step_ms], 0);
+}
+
 TEST(Rates, ACatalogueRoundTripsThroughAFile) {
     const RateCatalogue catalogue = rates_from_json_text(kCatalogue, "rates.json");
     ASSERT_EQ(catalogue.size(), 5U);
