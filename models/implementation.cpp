@@ -17,6 +17,11 @@ namespace orrery::models {
 namespace {
 
 constexpr const char* kSchema = "orrery.implementation/1";
+
+bool shares_rates(const JsonReader& reader) {
+    return reader.boolean_or("shares_rates", false);
+}
+
 }  // namespace
 
 const std::vector<std::string>& figure_kinds() {
@@ -52,8 +57,8 @@ std::vector<std::string> implementation_names() {
     return names;
 }
 
-std::vector<std::string> bases_of(const std::string& name) {
-    std::vector<std::string> bases;
+std::vector<Base> bases_of(const std::string& name) {
+    std::vector<Base> bases;
     std::string at = name;
     while (true) {
         const auto files = implementation_files();
@@ -63,7 +68,7 @@ std::vector<std::string> bases_of(const std::string& name) {
             JsonReader::parse(std::string(file->content), "implementation " + at, JsonPolicy::lenient);
         if (!reader.has("based_on")) return bases;
         at = reader.string("based_on");
-        bases.push_back(at);
+        bases.push_back({.name = at, .shares_rates = shares_rates(reader)});
     }
 }
 
@@ -112,6 +117,9 @@ Implementation implementation_from_json(const JsonReader& reader) {
         if (base == reader.string("name")) reader.fail("based_on", "the name of another implementation");
         result = load_implementation(base);
         result.executable = false;
+    }
+    if (shares_rates(reader) && !reader.has("based_on")) {
+        reader.fail("shares_rates", "false, or \"based_on\" with the implementation that has the rates");
     }
     result.name = reader.string("name");
     result.version = reader.string("version");

@@ -186,8 +186,13 @@ struct Implementation {
 /// By name; an unknown name throws an InputError that lists the known ones.
 [[nodiscard]] Implementation load_implementation(const std::string& name);
 [[nodiscard]] std::vector<std::string> implementation_names();
+struct Base {
+    std::string name;
+    bool shares_rates = false;  // the same software with other settings: everything measured of the base applies
+    bool operator==(const Base&) const = default;
+};
 /// The chain of implementations that this one is based on, nearest first; empty for an unknown name.
-[[nodiscard]] std::vector<std::string> bases_of(const std::string& name);
+[[nodiscard]] std::vector<Base> bases_of(const std::string& name);
 [[nodiscard]] std::string to_json_text(const Implementation& implementation);
 /// Keys of behaviour in which the two differ, as "kernels/fused_norm". Names, sources, memory and `supports` are
 /// ignored.

@@ -84,9 +84,10 @@ std::vector<std::string> owners_of(const RateRow& row, const models::Implementat
     switch (row.owner) {
         case RateOwner::implementation: {
             std::vector<std::string> owners{"implementation/" + implementation.name};
-            if (!row.inherited) return owners;
-            for (const std::string& base : models::bases_of(implementation.name)) {
-                owners.push_back("implementation/" + base);
+            for (const models::Base& base : models::bases_of(implementation.name)) {
+                if (!base.shares_rates && !row.inherited) break;
+                if (!base.shares_rates) owners.emplace_back();
+                owners.back() = "implementation/" + base.name;
             }
             return owners;
         }

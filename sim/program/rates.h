@@ -113,7 +113,8 @@ class Rates {
 };
 
 /// The rates of a stack on a cluster. For each key, the first of these names that the catalogue has:
-///   implementation/NAME and, if the key is inherited, the stacks that NAME is based on
+///   implementation/NAME and, if the key is inherited, the stacks that NAME is based on; in place of a stack that
+///     shares the rates of its base (models::Base), the base
 ///   device/NAME, device/sm_90 (by compute capability)
 ///   attention/KERNEL; attention_on_device: attention/KERNEL/sm_90
 ///   fabric/LINK, fabric/KIND (LinkProfile::kind)

@@ -130,8 +130,8 @@ bool validates_after_update(const PublishedRun& run) {
 
 bool is_kind_of(const Implementation& implementation, const std::string& name) {
     if (implementation.name == name) return true;
-    const std::vector<std::string> bases = models::bases_of(implementation.name);
-    return std::find(bases.begin(), bases.end(), name) != bases.end();
+    const std::vector<models::Base> bases = models::bases_of(implementation.name);
+    return std::ranges::find(bases, name, &models::Base::name) != bases.end();
 }
 
 Implementation implementation_of(const PublishedRun& run, Assumptions& assumptions) {

@@ -164,8 +164,8 @@ void take_kernels_of(const Implementation& other, Implementation& implementation
 
 void compile(Implementation& implementation) {
     const Implementation compiled = models::load_implementation(implementation.supports.compiled_as);
-    const std::vector<std::string> bases = models::bases_of(compiled.name);
-    if (!bases.empty() && bases.front() == implementation.name) {
+    const std::vector<models::Base> bases = models::bases_of(compiled.name);
+    if (!bases.empty() && bases.front().name == implementation.name) {
         implementation = compiled;
     } else {
         take_kernels_of(compiled, implementation);

@@ -100,6 +100,12 @@ TEST(Implementations, InheritAbsentValuesFromTheirBase) {
     EXPECT_FALSE(read(R"(, "based_on": "orrery")").executable);  // `executable` is not inherited
     EXPECT_THROW((void)read(R"(, "based_on": "nobody")"), InputError);
     EXPECT_THROW((void)read(R"(, "based_on": "mine")"), InputError);
+    EXPECT_EQ(read(R"(, "based_on": "torch-ddp", "shares_rates": true)").kernels,
+              load_implementation("torch-ddp").kernels);
+    EXPECT_EQ(
+        message_of<InputError>([&] { (void)read(R"(, "shares_rates": true)"); }),
+        "mine.json: /shares_rates: got true; allowed: false, or \"based_on\" with the implementation that has the "
+        "rates");
 }
 
 TEST(Implementations, RefuseBadValues) {
@@ -129,7 +135,7 @@ TEST(Implementations, SchemaHasTheSameKeys) {
     const auto schema = nlohmann::json::parse(
         read_text_file(std::string(ORRERY_SOURCE_DIR) + "/docs/schema/orrery.implementation.1.schema.json"));
     nlohmann::json written = nlohmann::json::parse(to_json_text(load_implementation("orrery")));
-    written["based_on"] = "";  // read, not written
+    for (const char* key : {"based_on", "shares_rates"}) written[key] = "";  // read, not written
     const auto keys = [](const nlohmann::json& object) {
         std::vector<std::string> result;
         for (const auto& [key, value] : object.items()) result.push_back(key);

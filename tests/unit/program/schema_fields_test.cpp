@@ -254,7 +254,7 @@ TEST(SchemaFields, OfAPlanAreThoseThatAreRead) {
 
 TEST(SchemaFields, OfAnImplementationAreThoseThatAreRead) {
     expect_schema("implementation", "", schema_of_object(models::Implementation{}),
-                  {.leading = " schema name version source based_on ", .conditional = ""});
+                  {.leading = " schema name version source based_on shares_rates ", .conditional = ""});
 }
 
 TEST(SchemaFields, OfAModelAreThoseThatAreRead) {
