@@ -179,6 +179,8 @@ constexpr std::array kImplementationLimits{
         "/implementation/tensor_parallel/pipelined_gather", "whole gathers"),
     choice_limit<&Implementation::pipeline, &models::PipelineChoices::scatters_transfers>(
         "/implementation/pipeline/scatters_transfers", "whole transfers"),
+    choice_limit<&Implementation::experts, &models::ExpertChoices::sends_tokens_once>(
+        "/implementation/experts/sends_tokens_once", "an all-to-all with a copy of each token for each of its experts"),
     choice_limit<&Implementation::data_parallel, &models::DataParallelChoices::fusion_buffer>(
         "/implementation/data_parallel/fusion_buffer", "reductions in place, without a fusion buffer"),
 };

@@ -66,6 +66,14 @@ struct PipelineChoices {
     bool operator==(const PipelineChoices&) const = default;
 };
 
+/// How tokens travel to experts on other ranks.
+struct ExpertChoices {
+    /// A token crosses the network once for each node that holds some of its experts, and reaches each of their ranks
+    /// once over the node's own links; results are summed on the way back. Otherwise it is sent once for each expert.
+    bool sends_tokens_once = false;
+    bool operator==(const ExpertChoices&) const = default;
+};
+
 /// How gradients are reduced and parameters gathered across data-parallel ranks.
 struct DataParallelChoices {
     std::int64_t bucket_bytes = 25 << 20;  // a bucket closes when it holds at least this much
@@ -176,6 +184,7 @@ struct Implementation {
     KernelChoices kernels;
     TensorParallelChoices tensor_parallel;
     PipelineChoices pipeline;
+    ExpertChoices experts;
     DataParallelChoices data_parallel;
     HostChoices host;
     MemoryChoices memory;

@@ -61,6 +61,11 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("scatters_transfers", c.scatters_transfers);
 }
 
+template <Either<ExpertChoices> Choices>
+void visit_fields(Choices& c, auto&& visit) {
+    visit("sends_tokens_once", c.sends_tokens_once);
+}
+
 template <Either<DataParallelChoices> Choices>
 void visit_fields(Choices& c, auto&& visit) {
     visit("bucket_bytes", c.bucket_bytes, kPositiveInteger);
@@ -141,6 +146,7 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("kernels", c.kernels);
     visit("tensor_parallel", c.tensor_parallel);
     visit("pipeline", c.pipeline);
+    visit("experts", c.experts);
     visit("data_parallel", c.data_parallel);
     visit("host", c.host);
     visit("memory", c.memory);

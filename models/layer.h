@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "models/implementation.h"
 #include "models/model_spec.h"
 #include "models/operator.h"
+#include "models/token_routing.h"
 #include "models/training_choices.h"
 
 namespace orrery::models {
@@ -139,6 +141,9 @@ struct Boundary {
     // the same.
     SlotIndex send_counts = kNoSlot, receive_counts = kNoSlot;
     std::int64_t row_elements = 0;
+    // all_to_all of rows that are copies of tokens, one for each chosen expert: a token travels to each node and to
+    // each rank only once, however many of its experts are there. Not set: every row travels.
+    std::optional<TokenRouting> tokens_once{};
     DType dtype = DType::fp32;
     BlockPart part = BlockPart::none;
 };

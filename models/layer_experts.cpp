@@ -43,6 +43,7 @@ enum class Direction { to_experts, from_experts };
 void all_to_all(LayerBuilder& b, const Experts& e, SlotIndex in, SlotIndex out, Direction direction) {
     const std::int64_t h = b.model().hidden;
     Boundary& boundary = b.boundary(Boundary::Kind::all_to_all, Boundary::Axis::ep, in, out, e.received_rows * h);
+    if (b.context().implementation.experts.sends_tokens_once) boundary.tokens_once = routing_of(b.model().moe);
     if (e.received.counts == kNoSlot) return;
     const bool to_experts = direction == Direction::to_experts;
     boundary.send_counts = to_experts ? e.sent_counts : e.arrived_counts;

@@ -9,16 +9,11 @@
 
 #include "core/units.h"
 #include "sim/network/algorithms/algorithm.h"
+#include "sim/network/operation.h"
 #include "sim/program/program.h"
 
 namespace orrery::sim {
 
-/// A collective, or a send together with its receive (kind is never recv).
-struct Operation {
-    program::CommKind kind{};
-    std::int64_t bytes = 0;  // message size S, as program::Communication::bytes()
-    auto operator<=>(const Operation&) const = default;
-};
 using OperationIndex = Index<struct OperationTag>;  // among the different operations on an axis
 
 struct OperationCost {
@@ -32,6 +27,8 @@ struct OperationCost {
     std::int64_t memory_bytes = 0;  // read plus written
     /// Determines the load on shared links (fabric_use.h); nullopt: no load.
     std::optional<algorithms::Algorithm> algorithm;
+    /// The message for which the algorithm's transfers are that load; unset: the operation's own.
+    std::optional<std::int64_t> loading_bytes{};
 };
 
 class CommunicationCost {

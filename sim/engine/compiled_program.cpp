@@ -114,9 +114,7 @@ void Compiler::number_counters() {
 }
 
 OperationIndex Compiler::operation_index(const program::Communication& communication) {
-    // A send and its receive are one operation.
-    const bool receive = communication.kind == program::CommKind::recv;
-    const Operation operation{receive ? program::CommKind::send : communication.kind, communication.bytes()};
+    const Operation operation = operation_of(communication);
     auto& known = result_.operations[communication.axis];
     const auto found = std::find(known.begin(), known.end(), operation);
     return found != known.end() ? OperationIndex::of(found - known.begin()) : known.add(operation);

@@ -1,8 +1,6 @@
 #include "sim/engine/network_communication.h"
 
-#include "sim/network/collectives.h"
-#include "sim/network/kernel_demand.h"
-#include "sim/program/work_rates.h"
+#include "sim/network/operation.h"
 
 namespace orrery::sim {
 
@@ -12,14 +10,10 @@ std::vector<OperationCost> NetworkCommunication::costs(program::GroupAxis axis, 
     std::vector<OperationCost> result;
     result.reserve(operations.size());
     for (const Operation& operation : operations) {
-        const topologies::ClusterSpec& spec = cluster_->spec();
-        const bool is_piece = program::is_piece(operation.kind, axis);
-        const CollectiveCost cost = is_piece ? piece_cost(operation.bytes, placement, spec)
-                                             : collective_cost(operation.kind, operation.bytes, placement, spec);
-        const KernelDemand kernel = is_piece ? piece_demand(operation.bytes, cost, placement, spec)
-                                             : kernel_demand(operation.kind, operation.bytes, cost, placement, spec);
-        result.push_back({picoseconds_from_seconds(cost.seconds), cost.intra_node_bytes, cost.nic_bytes,
-                          kernel.compute_units, kernel.memory_bytes, cost.algorithm});
+        const OperationPrice price = price_of(operation, axis, placement, cluster_->spec());
+        result.push_back({picoseconds_from_seconds(price.cost.seconds), price.cost.intra_node_bytes,
+                          price.cost.nic_bytes, price.demand.compute_units, price.demand.memory_bytes,
+                          price.cost.algorithm, price.loading_bytes});
     }
     return result;
 }

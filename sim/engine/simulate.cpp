@@ -114,8 +114,9 @@ PerOperation<OperationLoad> operation_loads(CompiledProgram& compiled, const Pla
             }
             if (with_cells) number_cells(compiled.cells, cell, here[i]);
             if (!cost.algorithm || cost.duration.value() == 0) continue;
-            here[i].links = FabricRate{{state_index, *cost.algorithm, operations[i].kind},
-                                       static_cast<double>(operations[i].bytes) / to_seconds(cost.duration)};
+            here[i].links = FabricRate{
+                {state_index, *cost.algorithm, operations[i].kind},
+                static_cast<double>(cost.loading_bytes.value_or(operations[i].bytes)) / to_seconds(cost.duration)};
         }
     }
     return loads;

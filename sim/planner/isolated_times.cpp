@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "sim/network/kernel_demand.h"
 #include "sim/program/work_rates.h"
 
 namespace orrery::sim {
@@ -48,23 +47,19 @@ double ComputeDraws::least_delay_s(const CommunicationTimes& communication, doub
     return delay;
 }
 
-CommunicationTimes communication_times(CommKind kind, GroupAxis axis, std::int64_t bytes, const GroupPlacement& group,
+CommunicationTimes communication_times(const Operation& operation, GroupAxis axis, const GroupPlacement& group,
                                        const topologies::ClusterSpec& cluster, const program::Rates& rates) {
     if (group.ranks < 2) return {};
-    const program::WorkCell cell = program::cell_of(kind, axis, group.nodes > 1);
-    const bool is_piece = program::is_piece(kind, axis);
-    const CollectiveCost cost =
-        is_piece ? piece_cost(bytes, group, cluster) : collective_cost(kind, bytes, group, cluster);
+    const program::WorkCell cell = program::cell_of(operation.kind, axis, group.nodes > 1);
+    const OperationPrice price = price_of(operation, axis, group, cluster);
     const double factor = program::factor_of(cell, rates);
-    CommunicationTimes times{.seconds = cost.seconds * factor + program::wait_s(cell, rates)};
-    if (cost.nic_bytes > 0) {
-        times.nic_s = static_cast<double>(cost.nic_bytes) / cluster.nic.reached_bytes_per_s() * factor;
+    CommunicationTimes times{.seconds = price.cost.seconds * factor + program::wait_s(cell, rates)};
+    if (price.cost.nic_bytes > 0) {
+        times.nic_s = static_cast<double>(price.cost.nic_bytes) / cluster.nic.reached_bytes_per_s() * factor;
     }
     const topologies::DeviceProfile& device = cluster.device;
     if (device.compute_units > 0 && device.collective_kernels) {
-        const KernelDemand demand =
-            is_piece ? piece_demand(bytes, cost, group, cluster) : kernel_demand(kind, bytes, cost, group, cluster);
-        times.held = demand.compute_units / static_cast<double>(device.compute_units);
+        times.held = price.demand.compute_units / static_cast<double>(device.compute_units);
         if (const auto hidden = program::hidden_cell(cell)) times.held += program::factor_of(*hidden, rates);
         times.held = std::min(1.0, times.held);
     }
@@ -108,12 +103,11 @@ const CommunicationTimes& IsolatedTimes::times_of(ClassIndex rank_class, const C
         communication.axis != GroupAxis::pipeline && communication.axis != GroupAxis::model) {
         rank_class = 0;
     }
-    const auto [entry, fresh] =
-        communications_.try_emplace({rank_class, communication.axis, communication.kind, communication.bytes()});
+    const Operation operation = operation_of(communication);
+    const auto [entry, fresh] = communications_.try_emplace({rank_class, communication.axis, operation});
     if (!fresh) return entry->second;
-    entry->second =
-        communication_times(communication.kind, communication.axis, communication.bytes(),
-                            placement(rank_class, communication.axis), cluster_.spec(), program_.plan->rates);
+    entry->second = communication_times(operation, communication.axis, placement(rank_class, communication.axis),
+                                        cluster_.spec(), program_.plan->rates);
     return entry->second;
 }
 

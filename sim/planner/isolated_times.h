@@ -14,6 +14,7 @@
 
 #include "sim/cost/roofline_cost.h"
 #include "sim/network/collectives.h"
+#include "sim/network/operation.h"
 #include "sim/program/program.h"
 #include "topologies/cluster.h"
 
@@ -63,8 +64,8 @@ class ComputeDraws {
 };
 
 /// Times of one operation of a group, on idle links.
-[[nodiscard]] CommunicationTimes communication_times(program::CommKind kind, program::GroupAxis axis,
-                                                     std::int64_t bytes, const GroupPlacement& group,
+[[nodiscard]] CommunicationTimes communication_times(const Operation& operation, program::GroupAxis axis,
+                                                     const GroupPlacement& group,
                                                      const topologies::ClusterSpec& cluster,
                                                      const program::Rates& rates);
 
@@ -117,8 +118,7 @@ class IsolatedTimes {
     struct CommunicationKey {
         program::ClassIndex rank_class = 0;
         program::GroupAxis axis{};
-        program::CommKind kind{};
-        std::int64_t bytes = 0;
+        Operation operation;
         auto operator<=>(const CommunicationKey&) const = default;
     };
     std::map<CommunicationKey, CommunicationTimes> communications_;

@@ -113,7 +113,7 @@ const CommunicationTimes& ShardingCosts::collective(CommKind kind, PlacementId i
     const std::int64_t bytes = elements * size_of(type);
     const auto [entry, fresh] = collectives_.try_emplace({id, kind, bytes});
     if (!fresh) return entry->second;
-    entry->second = communication_times(kind, axis, bytes, placements_[at(id)], cluster_.spec(), request_.rates);
+    entry->second = communication_times({kind, bytes}, axis, placements_[at(id)], cluster_.spec(), request_.rates);
     return entry->second;
 }
 

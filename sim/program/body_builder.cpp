@@ -236,7 +236,8 @@ void BodyWriter::communicate(const Boundary& boundary, Follows follows) {
                               .root = boundary.root,
                               .send_counts = boundary.send_counts,
                               .receive_counts = boundary.receive_counts,
-                              .row_elements = boundary.row_elements},
+                              .row_elements = boundary.row_elements,
+                              .tokens_once = boundary.tokens_once},
                 follows);
 }
 

@@ -56,6 +56,7 @@ class PlanChecker {
         check_types();
         check_compute();
         check_expert_load();
+        check_dispatch();
         check_data();
         check_support(plan_, source_);
     }
@@ -454,6 +455,19 @@ class PlanChecker {
         if (load.largest != 0) within("/training/expert_load/largest", load.largest, 1, "0 or ");
         require(!load.pads_to_capacity || capacity != 0, "/training/expert_load/pads_to_capacity", true,
                 "false, because capacity_factor is 0");
+    }
+
+    void check_dispatch() const {
+        const char* const pointer = "/implementation/experts/sends_tokens_once";
+        if (!plan_.implementation.experts.sends_tokens_once) return;
+        require(!plan_.implementation.executable, pointer, true,
+                "false, because the executor sends a copy of each token for each of its experts");
+        require(!plan_.cluster.ranks_may_share_devices(), pointer, true,
+                "false, because CPU ranks send a copy of each token for each of its experts");
+        require(!plan_.cluster.over_pcie(), pointer, true,
+                "false, because cluster \"{}\" has no NVLink over which tokens could be forwarded", plan_.cluster.name);
+        require(!t_.expert_load.pads_to_capacity, "/training/expert_load/pads_to_capacity", true,
+                "false, because {} of implementation \"{}\" sends no padding", pointer, plan_.implementation.name);
     }
 
     void check_data() const {

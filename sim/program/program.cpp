@@ -7,6 +7,7 @@
 #include "core/enum_names.h"
 #include "core/error.h"
 #include "sim/program/step_slots.h"
+#include "sim/program/token_dispatch.h"
 
 namespace orrery::program {
 
@@ -88,6 +89,13 @@ std::int64_t wire_bytes(CommKind kind, std::int64_t message_bytes, std::int64_t 
     return whole * rounds + (rest * rounds + n / 2) / n;
 }
 
+std::int64_t wire_bytes(const Program& program, ClassIndex rank_class, const Communication& comm) {
+    if (!comm.tokens_once) return wire_bytes(comm.kind, comm.bytes(), program.mesh->group_size(comm.axis));
+    const DispatchBytes sent =
+        dispatch_bytes(*comm.tokens_once, comm.bytes(), spread_of(program, comm.axis, rank_class));
+    return sent.nic + sent.port;
+}
+
 }  // namespace
 
 IndexedVector<BodyId, std::int64_t> calls_of_bodies(const Program& program, ClassIndex rank_class) {
@@ -113,8 +121,7 @@ std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class)
             StreamVolume& sum = sums.try_emplace({none.stream, none.kind}, none).first->second;
             sum.operations += body_calls[body];
             sum.message_bytes += body_calls[body] * comm.bytes();
-            sum.wire_bytes +=
-                body_calls[body] * wire_bytes(comm.kind, comm.bytes(), program.mesh->group_size(comm.axis));
+            sum.wire_bytes += body_calls[body] * wire_bytes(program, rank_class, comm);
         }
     }
     std::vector<StreamVolume> result;

@@ -22,6 +22,7 @@
 #include "core/index.h"
 #include "models/layer.h"
 #include "models/operator.h"
+#include "models/token_routing.h"
 #include "sim/program/mesh.h"
 #include "sim/program/plan.h"
 
@@ -179,6 +180,8 @@ struct Communication {
     models::SlotIndex send_counts = models::kNoSlot;
     models::SlotIndex receive_counts = models::kNoSlot;
     std::int64_t row_elements = 0;
+    // All-to-all of tokens and their results: as in models::Boundary. `elements` counts every copy of a token.
+    std::optional<models::TokenRouting> tokens_once{};
     bool operator==(const Communication&) const = default;
     [[nodiscard]] std::int64_t bytes() const { return elements * size_of(dtype); }
     /// May contain kNoSlot. A communication that accumulates also reads `out`, which is not listed.
@@ -456,7 +459,8 @@ struct StreamVolume {
     CommKind kind{};
     std::int64_t operations = 0;
     std::int64_t message_bytes = 0;  // sum of the message sizes S (see CommKind)
-    std::int64_t wire_bytes = 0;     // sent by this rank with ring algorithms: 2(n-1)/n S, (n-1)/n S, or S
+    std::int64_t wire_bytes = 0;     // sent by this rank with ring algorithms: 2(n-1)/n S, (n-1)/n S, or S; of tokens
+                                     // that travel once: through NIC and port (token_dispatch.h)
 };
 [[nodiscard]] std::vector<StreamVolume> volumes(const Program& program, ClassIndex rank_class);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "sim/program/validate_forms.h"
 
@@ -12,8 +13,15 @@ namespace {
 
 using models::BlockPart;
 
-/// Message bytes (see CommKind) by axis and kind.
-using BytesByKind = std::map<std::pair<GroupAxis, CommKind>, std::int64_t>;
+/// One kind of message on an axis, and how tokens travel in it (Communication::tokens_once).
+struct MessageKind {
+    GroupAxis axis{};
+    CommKind kind{};
+    std::optional<models::TokenRouting> tokens_once{};
+    auto operator<=>(const MessageKind&) const = default;
+};
+/// Message bytes (see CommKind).
+using BytesByKind = std::map<MessageKind, std::int64_t>;
 
 /// Adds up the messages of a rank in one step. Widths are in elements of a row: one token in a tensor-parallel region.
 class Traffic : ClosedForms {
@@ -43,7 +51,7 @@ class Traffic : ClosedForms {
 
   private:
     void add(GroupAxis axis, CommKind kind, std::int64_t elements, DType dtype, std::int64_t times = 1) {
-        if (elements > 0 && times > 0) bytes_[{axis, kind}] += times * elements * size_of(dtype);
+        if (elements > 0 && times > 0) bytes_[{.axis = axis, .kind = kind}] += times * elements * size_of(dtype);
     }
     /// All-gather into a tensor-parallel region. Without sequence parallelism every rank has all tokens already.
     void gather(std::int64_t width, DType dtype, std::int64_t times) {
@@ -172,7 +180,16 @@ class Traffic : ClosedForms {
             if (etp > 1) add(GroupAxis::etp, CommKind::all_gather, moe.expert_count * etp, DType::int64, experts);
         }
         if (ep > 1) {  // dispatch and combine
-            add(GroupAxis::ep, CommKind::all_to_all, received * h_, activation_, 2 * (experts + times));
+            MessageKind tokens{.axis = GroupAxis::ep, .kind = CommKind::all_to_all};
+            if (plan_.implementation.experts.sends_tokens_once) {
+                const bool in_groups = moe.expert_groups > 0;
+                tokens.tokens_once = {.experts = moe.expert_count,
+                                      .top_k = moe.top_k,
+                                      .groups = in_groups ? moe.expert_groups : 1,
+                                      .top_k_groups = in_groups ? moe.top_k_groups : 1};
+            }
+            const std::int64_t passes = 2 * (experts + times);
+            if (passes > 0) bytes_[tokens] += passes * received * h_ * size_of(activation_);
         }
         if (etp > 1) {
             add(GroupAxis::etp, CommKind::all_gather, received * etp * h_, activation_, experts + times);
@@ -336,7 +353,9 @@ BytesByKind issued_bytes(const Program& program, ClassIndex c) {
         if (calls[b] == 0) continue;
         for (const Instruction& instruction : program.bodies[b].instructions) {
             const Communication& comm = instruction.communication;
-            if (instruction.is_communication) bytes[{comm.axis, comm.kind}] += calls[b] * comm.bytes();
+            if (instruction.is_communication) {
+                bytes[{comm.axis, comm.kind, comm.tokens_once}] += calls[b] * comm.bytes();
+            }
         }
     }
     return bytes;
@@ -353,8 +372,8 @@ void check_bytes(const Program& program) {
         for (const auto& [key, bytes] : issued) {
             if (bytes == expected[key]) continue;
             fail(program, "bytes", {.rank_class = c},
-                 "{} on the axis {} moves {} bytes a step; the closed form gives {}", key.second, key.first, bytes,
-                 expected[key]);
+                 "{} on the axis {}{} moves {} bytes a step; the closed form gives {}", key.kind, key.axis,
+                 key.tokens_once ? " with tokens that travel once" : "", bytes, expected[key]);
         }
     }
 }

@@ -273,6 +273,17 @@ void choose_overlap(const PublishedRun& run, const Words& words, Implementation&
     }
 }
 
+void choose_dispatch(const PublishedRun& run, const Words& words, Implementation& implementation,
+                     Assumptions& assumptions) {
+    const Words::Says says = words.says_any("deepep|hybridep");
+    const bool once = says == Words::Says::yes;
+    if (says == Words::Says::nothing || implementation.experts.sends_tokens_once == once) return;
+    implementation.experts.sends_tokens_once = once;
+    assumptions.add("/implementation/experts", "tokens to experts",
+                    once ? "once to each node and rank" : "a copy for each expert",
+                    "words of " + quoted(run.framework));
+}
+
 }  // namespace
 
 NearestStack nearest_stack(const PublishedRun& run) {
@@ -312,6 +323,7 @@ void apply_stack_words(const PublishedRun& run, Implementation& implementation, 
     choose_fused_kernels(run, words, implementation, assumptions);
     if (!run.flash_attention) choose_attention(run, words, implementation, assumptions);
     choose_overlap(run, words, implementation, assumptions);
+    choose_dispatch(run, words, implementation, assumptions);
 }
 
 std::string_view attention_kernel_in(const Words& words) {

@@ -25,8 +25,8 @@ struct NearestStack {
 /// training script's settings.
 [[nodiscard]] bool is_vocabulary_fork(const PublishedRun& run);
 
-/// Applies what the framework's words switch on or off: compilation, the attention kernel, fused kernels, overlap. Each
-/// change is recorded as an assumption with those words.
+/// Applies what the framework's words switch on or off: compilation, the attention kernel, fused kernels, overlap, how
+/// tokens travel to experts. Each change is recorded as an assumption with those words.
 void apply_stack_words(const PublishedRun& run, models::Implementation& implementation, Assumptions& assumptions);
 
 /// The attention kernel that the words name: "flash-1", "flash-2", "flash-3", "flash" (no version), "cudnn", "triton",

@@ -87,6 +87,10 @@ std::uint64_t hash_of(const Body& body) {
             hash.add(comm.kind, comm.axis, static_cast<int>(comm.reduce), static_cast<int>(comm.dtype), comm.elements,
                      comm.in, comm.out, comm.accumulates, comm.consumes, comm.root, comm.send_counts,
                      comm.receive_counts, comm.row_elements);
+            if (comm.tokens_once) {
+                const models::TokenRouting& routing = *comm.tokens_once;
+                hash.add(routing.experts, routing.top_k, routing.groups, routing.top_k_groups);
+            }
         }
         hash.add(instruction.operator_count);
         for (std::int32_t i = 0; i < instruction.operator_count; ++i) {

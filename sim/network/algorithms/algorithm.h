@@ -28,7 +28,8 @@ enum class Algorithm : std::uint8_t {
     bcube,               // direct exchanges in groups whose sizes are the prime factors of n
     direct,              // every rank to every other (or to or from the root) at once
     pairwise,            // every rank to every other, one peer per step
-    hierarchical,        // rings: inside the nodes, then between them rail by rail, then inside the nodes
+    hierarchical,        // rings: inside the nodes, then between them rail by rail, then inside the nodes; all-to-all:
+                         // to the member of the same index on each node, and from there to the others in the node
     nvls,                // reduction and multicast in the node's switches; between nodes double binary trees
     nvls_tree,           // the same across nodes; NCCL distinguishes it from NVLS with network switches (SHARP)
     pat,                 // parallel aggregated trees: a binomial tree for each rank's slice, all at once
@@ -161,7 +162,7 @@ inline constexpr Row kTable[] = {
     {bcube, "bcube", kinds(all_reduce), bcube_stages},
     {direct, "direct", kEvery, nullptr, add_direct},
     {pairwise, "pairwise", kinds(reduce_scatter, all_to_all), nullptr, add_pairwise},
-    {hierarchical, "hierarchical", kRings, nullptr, add_hierarchical, {.equal_nodes = true}},
+    {hierarchical, "hierarchical", kRings | kinds(all_to_all), nullptr, add_hierarchical, {.equal_nodes = true}},
     {nvls, "nvls", kinds(all_reduce), nullptr, add_nvls,
      on_one_node(kInNodeSwitches, kinds(all_gather, reduce_scatter)), kNvls},
     {nvls_tree, "nvls_tree", kinds(all_reduce), nullptr, add_nvls,

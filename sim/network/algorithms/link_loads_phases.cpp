@@ -122,21 +122,41 @@ void add_shift_step(LoadBuilder& loads, std::int64_t distance, std::int64_t slic
     loads.end_steps(real(loads.chunks()));
 }
 
-/// All pairs inside the nodes. Between nodes a sample of shifts, in each of which every device sends and receives once;
-/// a low-discrepancy sequence spreads the distances over the group and the rails.
-void add_sampled_pairs(LoadBuilder& loads) {
-    const Group& group = loads.group();
-    constexpr std::int64_t kRoutes = std::int64_t{1} << 18;
-    constexpr std::int64_t kFewestShifts = 8;
+/// Routes beyond which those between nodes are sampled, and the fewest shifts of a sample.
+constexpr std::int64_t kRoutes = std::int64_t{1} << 18;
+constexpr std::int64_t kFewestShifts = 8;
+
+/// The shifts first, first + 1, … (`range` of them), or a sample that a low-discrepancy sequence spreads over them, of
+/// about kRoutes routes of all `ranks`.
+std::vector<std::int64_t> shifts_of(std::int64_t first, std::int64_t range, std::int64_t ranks, bool samples) {
     constexpr double kGoldenRatio = 0.6180339887498949;
-    const std::int64_t n = group.ranks();
-    const std::int64_t most = group.most_members();
-    for (std::int64_t from = 0; from < n; ++from) {
+    std::vector<std::int64_t> shifts;
+    const std::int64_t count = samples ? std::clamp(kRoutes / ranks, std::min(kFewestShifts, range), range) : range;
+    for (std::int64_t i = 0; i < count; ++i) {
+        const double position = std::fmod(real(i + 1) * kGoldenRatio, 1.0);
+        const std::int64_t sampled = std::min(range - 1, static_cast<std::int64_t>(position * real(range)));
+        shifts.push_back(first + (samples ? sampled : i));
+    }
+    return shifts;
+}
+
+/// All pairs inside the nodes: every rank sends `each` to every other one.
+void add_pairs_inside(LoadBuilder& loads, double each) {
+    const Group& group = loads.group();
+    for (std::int64_t from = 0; from < group.ranks(); ++from) {
         const std::int64_t node = group.node_of(from);
         for (std::int64_t to = group.first_of(node); to < group.first_of(node + 1); ++to) {
-            if (to != from) loads.send(from, to, 1 / real(n));
+            if (to != from) loads.send(from, to, each);
         }
     }
+}
+
+/// All pairs inside the nodes. Between nodes a sample of shifts, in each of which every device sends and receives once.
+void add_sampled_pairs(LoadBuilder& loads) {
+    const Group& group = loads.group();
+    const std::int64_t n = group.ranks();
+    const std::int64_t most = group.most_members();
+    add_pairs_inside(loads, 1 / real(n));
     // A shift by at least `most` and at most n - most leaves the node.
     const std::int64_t range = n - 2 * most + 1;
     if (range <= 0) {
@@ -147,13 +167,11 @@ void add_sampled_pairs(LoadBuilder& loads) {
         }
         return;
     }
-    const std::int64_t shifts = std::clamp(kRoutes / n, kFewestShifts, range);
-    for (std::int64_t i = 0; i < shifts; ++i) {
-        const double position = std::fmod(real(i + 1) * kGoldenRatio, 1.0);
-        const std::int64_t shift = most + std::min(range - 1, static_cast<std::int64_t>(position * real(range)));
+    const std::vector<std::int64_t> shifts = shifts_of(most, range, n, true);
+    for (const std::int64_t shift : shifts) {
         for (std::int64_t from = 0; from < n; ++from) {
             const double leaving = real(n - group.members_of(group.node_of(from))) / real(n);
-            loads.send(from, (from + shift) % n, leaving / real(shifts));
+            loads.send(from, (from + shift) % n, leaving / real(std::ssize(shifts)));
         }
     }
 }
@@ -170,6 +188,20 @@ void add_all_pairs(LoadBuilder& loads, double steps) {
         }
     }
     loads.end_steps(steps);
+}
+
+/// Each rank sends what is for a node to its member of the same index, which distributes it there.
+void add_all_to_all_by_nodes(LoadBuilder& loads) {
+    const Group& group = loads.group();
+    const std::int64_t n = group.ranks(), k = group.nodes(), m = group.most_members();
+    if (k > 1) {
+        const std::vector<std::int64_t> shifts = shifts_of(1, k - 1, n, n * (k - 1) > kRoutes);
+        for (const std::int64_t shift : shifts) add_shift(loads, shift * m, real(k - 1) / real(k * std::ssize(shifts)));
+        loads.end_steps(1);
+    }
+    if (m == 1) return;
+    add_pairs_inside(loads, 1 / real(m));
+    loads.end_steps(1);
 }
 
 /// A reduction towards the switch of the first node's NIC and a multicast back. Every NIC sends to its switch once and
@@ -291,6 +323,7 @@ void add_hierarchical(LoadBuilder& loads) {
     const Group& group = loads.group();
     const std::int64_t k = group.nodes();
     const std::int64_t m = group.most_members();
+    if (loads.kind() == CommKind::all_to_all) return add_all_to_all_by_nodes(loads);
     const double inside = real(m - 1) / real(m);
     const auto add_inside = [&](double times) {
         for (std::int64_t rank = 0; m > 1 && rank < group.ranks(); ++rank) {

@@ -1,6 +1,7 @@
 // The engine on lowered plans.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sim/cost/roofline_cost.h"
@@ -170,6 +171,50 @@ TEST(Lowered, EveryInstructionHasItsSpan) {
             EXPECT_GE(span.end_ps, span.begin_ps);
         }
     }
+}
+
+/// DeepSeek-V3's first blocks with its experts on 64 devices.
+Plan with_experts(const char* implementation) {
+    Plan plan = plan_of("deepseek-v3", 64, 1, 1, 2, Schedule::one_f_one_b);
+    plan.implementation = models::load_implementation(implementation);
+    plan.cluster = topologies::load_cluster("dgx-h100", 64);
+    plan.parallelism.ep = 64;
+    plan.training.sequence_length = 4096;
+    return plan;
+}
+
+TEST(Lowered, TokensThatTravelOnceTakeLessTimeAndLessOfSharedLinks) {
+    const auto times = [](Plan plan, bool narrow) {
+        if (narrow) {
+            plan.cluster.nodes_per_scalable_unit = 4;
+            plan.cluster.fabric_shape.oversubscription = {4};
+        }
+        const RunRecord record = simulate_plan(plan, {});
+        const RunRecord full = simulate_plan(plan, {.full = true});
+        EXPECT_EQ(record.step_time_s, full.step_time_s);
+        return record;
+    };
+    const auto on_ep = [](const RunRecord& record) {
+        return static_cast<double>(record.ranks.front().streams[program::Stream::ep].busy_ps);
+    };
+    const Plan once = with_experts("megatron-core-flex"), copies = with_experts("megatron-core");
+    const RunRecord fast = times(once, false), slow = times(copies, false);
+    EXPECT_LT(fast.step_time_s, slow.step_time_s);
+    const RunRecord fast_narrow = times(once, true), slow_narrow = times(copies, true);
+    EXPECT_GT(on_ep(fast_narrow), 1.5 * on_ep(fast));  // four NICs share an uplink
+    // Both cross the uplinks in proportion to what leaves a node: the distinct nodes of a token or its 8 experts.
+    const double nodes = models::expected_places(models::routing_of(once.model.moe), 8);
+    EXPECT_NEAR(on_ep(fast_narrow) / on_ep(slow_narrow), nodes / 8, 0.05);
+    // Bytes of the step, NIC and port, relative to one copy for each of 8 experts.
+    const std::vector<program::StreamVolume> volumes = program::volumes(program::lower(once), 0);
+    const auto tokens = std::find_if(volumes.begin(), volumes.end(), [](const program::StreamVolume& volume) {
+        return volume.stream == program::Stream::ep;
+    });
+    ASSERT_NE(tokens, volumes.end());
+    const double ranks = models::expected_places(models::routing_of(once.model.moe), 64);
+    EXPECT_NEAR(static_cast<double>(tokens->wire_bytes) / static_cast<double>(tokens->message_bytes),
+                (nodes + ranks) / 8 * 7 / 8, 1e-3);
+    EXPECT_EQ(fast.ranks.front().bytes_sent[program::Stream::ep], tokens->wire_bytes);
 }
 
 }  // namespace

@@ -108,6 +108,9 @@ const std::vector<Refused>& refused() {
         {"scatters_transfers", [](Plan& p) { p.implementation.pipeline.scatters_transfers = true; },
          "/implementation/pipeline/scatters_transfers: got true; allowed: false, because the executor runs whole "
          "transfers"},
+        {"sends_tokens_once", [](Plan& p) { p.implementation.experts.sends_tokens_once = true; },
+         "/implementation/experts/sends_tokens_once: got true; allowed: false, because the executor runs an all-to-all "
+         "with a copy of each token for each of its experts"},
         {"fusion_buffer", [](Plan& p) { p.implementation.data_parallel.fusion_buffer = true; },
          "/implementation/data_parallel/fusion_buffer: got true; allowed: false, because the executor runs reductions "
          "in place, without a fusion buffer"},

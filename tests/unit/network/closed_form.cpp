@@ -119,6 +119,11 @@ ClosedForm direct(CommKind kind, const Sizes& s) {
     return {1, 1};
 }
 
+/// All-to-all to the members of the same index, then inside the nodes.
+ClosedForm by_nodes(const Sizes& s) {
+    return {(s.k > 1 ? 1.0 : 0.0) + (s.m > 1 ? 1.0 : 0.0), real(s.k - 1) / real(s.k) + real(s.m - 1) / real(s.m)};
+}
+
 ClosedForm nvls(CommKind kind, const Sizes& s) {
     if (kind != CommKind::all_reduce) return {1, 1};
     return {2 + 2 * s.node_levels(), 1 + (1 + s.tree_share()) / real(s.m)};
@@ -162,6 +167,7 @@ ClosedForm closed_form(Algorithm algorithm, CommKind kind, const Group& group, s
         case Algorithm::pairwise:
             return {real(s.n - 1), s.others()};
         case Algorithm::hierarchical:
+            if (kind == CommKind::all_to_all) return by_nodes(s);
             return both_ways(kind, real(s.m + s.k - 2), s.others());
         case Algorithm::nvls:
         case Algorithm::nvls_tree:

@@ -32,7 +32,8 @@
 //                       exchange, send           1                        1
 //   pairwise            reduce-scatter, all-to-all  n - 1                 (n - 1) / n                      [1]
 //   hierarchical        all-reduce               2 (m + k - 2)            2 (n - 1) / n
-//                       others                   m + k - 2                (n - 1) / n
+//                       all-gather, reduce-scatter  m + k - 2             (n - 1) / n
+//                       all-to-all               [k > 1] + [m > 1]        (k - 1) / k + (m - 1) / m        [8]
 //   nvls                all-reduce               2 + 2 ceil(log2 k)       1 + 1 / m + f / m                [7]
 //                       others (k = 1)           1                        1
 //   collnet             all-reduce               m = 1: 1; else 3         (2 (m - 1) + 1) / m              [7]
@@ -46,7 +47,8 @@
 // (2009), with NCCL's chains inside nodes; [4] Bruck et al., "Efficient algorithms for all-to-all communications in
 // multiport message-passing systems" (1997); [5] Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter
 // operations at scale" (2025); [6] Guo et al., "BCube" (2009), as Gloo uses it; [7] counted on the schedule: each
-// device sends its data once to the switch that reduces and receives the multicast once.
+// device sends its data once to the switch that reduces and receives the multicast once; [8] counted: first
+// to the members of the same index on the other nodes, as DeepEP sends.
 #pragma once
 
 #include <cstdint>

@@ -105,6 +105,7 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
           draw(request_for("deepseek-v3", 128, 128, 4096), 20),
           draw(request_for("llama3-8b", 32, 128, 4096, "megatron-core"), 60),
           draw(request_for("mixtral-8x7b", 32, 64, 4096, "megatron-core"), 40),
+          draw(request_for("deepseek-v3", 128, 128, 4096, "megatron-core-flex"), 20),
           draw(request_for("llama3-8b", 32, 128, 4096, "torch-fsdp2"), 60),
           draw(request_for("llama3-8b", 32, 128, 4096, "deepspeed"), 40),
           draw(request_for("gpt2-xl", 32, 128, 1024, "torch-fsdp1"), 40),

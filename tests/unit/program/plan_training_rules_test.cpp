@@ -16,6 +16,12 @@ using rules::Rule;
 using rules::rule_name;
 using rules::with_experts;
 
+/// Experts whose tokens cross the network once for each node.
+void tokens_once(Plan& plan) {
+    plan.model = with_experts(plan.model);
+    plan.implementation = models::load_implementation("megatron-core-flex");
+}
+
 class TrainingRule : public testing::TestWithParam<Rule> {};
 TEST_P(TrainingRule, AcceptsTheLegalAndRefusesTheIllegalPlan) {
     expect_rule(GetParam());
@@ -247,7 +253,35 @@ INSTANTIATE_TEST_SUITE_P(
         Rule{"PaddingNeedsACapacity",
              [](Plan& p) { p.training.expert_load = {.capacity_factor = 1.25, .pads_to_capacity = true}; },
              [](Plan& p) { p.training.expert_load.pads_to_capacity = true; },
-             "/training/expert_load/pads_to_capacity: got true; allowed: false, because capacity_factor is 0"}),
+             "/training/expert_load/pads_to_capacity: got true; allowed: false, because capacity_factor is 0"},
+        Rule{"TokensSentOnceAreNotPadded", tokens_once,
+             [](Plan& p) {
+                 tokens_once(p);
+                 p.training.expert_load = {.capacity_factor = 1.25, .pads_to_capacity = true};
+             },
+             "/training/expert_load/pads_to_capacity: got true; allowed: false, because "
+             "/implementation/experts/sends_tokens_once of implementation \"megatron-core-flex\" sends no padding"},
+        Rule{"TheExecutorSendsCopies", tokens_once,
+             [](Plan& p) {
+                 tokens_once(p);
+                 p.implementation.executable = true;
+             },
+             "/implementation/experts/sends_tokens_once: got true; allowed: false, because the executor sends"},
+        Rule{"CpuRanksSendCopies", tokens_once,
+             [](Plan& p) {
+                 tokens_once(p);
+                 p.cluster = topologies::load_cluster("dgx-h100", 1);
+                 p.cluster.device.host_runs_compute = true;
+             },
+             "/implementation/experts/sends_tokens_once: got true; allowed: false, because CPU ranks send"},
+        Rule{
+            "ForwardingNeedsNvlink", tokens_once,
+            [](Plan& p) {
+                tokens_once(p);
+                p.cluster = topologies::load_cluster("pcie-l40s", 1);
+            },
+            "/implementation/experts/sends_tokens_once: got true; allowed: false, because cluster \"pcie-l40s\" has no "
+            "NVLink"}),
     rule_name);
 
 /// Values at and beyond every limit.

@@ -38,6 +38,10 @@ TEST(Rates, AStacksFiguresExceptHostTimeApplyToDerivedStacks) {
     EXPECT_EQ(resolved("nanotron", "dgx-h100")[RateKey::head], row_of(RateKey::head).prior);
 }
 
+TEST(Rates, AStackWithOtherSettingsHasAllRatesOfItsBase) {
+    EXPECT_EQ(resolved("megatron-core-flex", "dgx-h100"), resolved("megatron-core", "dgx-h100"));
+}
+
 TEST(Rates, DevicesAreMatchedByArchitectureAndFabricsByFamily) {
     EXPECT_EQ(resolved("nemo", "dgx-h100")[RateKey::products], 1.3);
     EXPECT_EQ(resolved("nemo", "hgx-h200")[RateKey::products], 1.3);

@@ -353,6 +353,39 @@ TEST(ValidateBytes, ExpertMessages) {
     expect_breaks(program, "bytes", "all_to_all on the axis ep");
 }
 
+/// Whether tokens travel once is part of the closed form, and so is their routing.
+TEST(ValidateBytes, TokensThatTravelOnce) {
+    Plan plan = make_plan({.dp = 2, .ep = 2});
+    plan.model.moe = {.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 64, .expert_groups = 2, .top_k_groups = 1};
+    plan.model.mlp_bias = false;
+    plan.implementation.experts.sends_tokens_once = true;
+    plan.implementation.executable = false;
+    const Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    int once = 0;
+    for (const Body& body : program.bodies) {
+        for (const Instruction& instruction : body.instructions) {
+            const Communication& comm = instruction.communication;
+            if (!instruction.is_communication || !comm.tokens_once) continue;
+            ++once;
+            EXPECT_EQ(comm.axis, GroupAxis::ep);
+            EXPECT_EQ(comm.kind, CommKind::all_to_all);
+            EXPECT_EQ(*comm.tokens_once, (models::TokenRouting{.experts = 4, .top_k = 2, .groups = 2}));
+        }
+    }
+    EXPECT_GT(once, 0);
+    const auto change = [&](auto&& edit) {
+        Program broken = program;
+        for (Instruction& instruction : body_of(broken, 0, ActionKind::forward, 0, 1).instructions) {
+            if (instruction.communication.tokens_once) edit(instruction.communication.tokens_once);
+        }
+        return broken;
+    };
+    expect_breaks(change([](auto& tokens) { tokens.reset(); }), "bytes", "all_to_all on the axis ep");
+    expect_breaks(change([](auto& tokens) { tokens->top_k_groups = 2; }), "bytes",
+                  "all_to_all on the axis ep with tokens that travel once");
+}
+
 TEST(ValidateBytes, ContextMessages) {
     for (const ContextParallel kind : {ContextParallel::ring, ContextParallel::all_gather, ContextParallel::ulysses}) {
         Plan plan = make_plan({.cp = 2});

@@ -40,7 +40,8 @@ TEST(Words, RecognisesDenials) {
 }
 
 /// The words, the nearest implementation, and further choices: "flash", "scores" (stored), "norm" (fused),
-/// "eager-norm", "loss" (fused), "adam" (fused), "serial" (no overlap), "pieces" or "whole" (tensor-parallel gathers).
+/// "eager-norm", "loss" (fused), "adam" (fused), "serial" (no overlap), "pieces" or "whole" (tensor-parallel gathers),
+/// "once" or "copies" (tokens to experts).
 struct Case {
     const char* framework;
     const char* implementation;
@@ -166,7 +167,9 @@ constexpr Case kCases[] = {
     {"Megatron Core v0.8.0 (MCore)", "megatron-core"},
     {"mcore r0.13 + TE 2.4", "megatron-core"},
     {"Megatron-FSDP", "megatron-core"},
-    {"MCore + DeepEP + HybridEP", "megatron-core"},
+    {"MCore + DeepEP + HybridEP", "megatron-core", "once"},
+    {"Megatron-Core with HybridEP", "megatron-core", "once"},
+    {"Megatron-Core, no DeepEP", "megatron-core", "copies"},
     {"Megatron-Core, no overlap", "megatron-core", "serial"},
     {"Megatron-Core, tp-comm-overlap", "megatron-core", "pieces"},
     {"Megatron-Core, userbuffers", "megatron-core", "pieces"},
@@ -275,6 +278,8 @@ bool chosen(const models::Implementation& implementation, const std::string& cho
     }
     if (choice == "pieces") return implementation.tensor_parallel.pipelined_gather;
     if (choice == "whole") return !implementation.tensor_parallel.pipelined_gather;
+    if (choice == "once") return implementation.experts.sends_tokens_once;
+    if (choice == "copies") return !implementation.experts.sends_tokens_once;
     return false;
 }
 

@@ -141,8 +141,36 @@ Stages neighbor_exchange_stages(const ChunkedTask& task) {
              }}};
 }
 
+Stages hierarchical_all_to_all(const ChunkedTask& task) {
+    const std::int64_t k = task.group.nodes(), m = task.group.most_members(), n = task.ranks(), bytes = task.bytes;
+    // What rank `from` has for the members of a node.
+    const auto for_node = [=](Party from, std::int64_t node) {
+        return parts_of({from * bytes, bytes}, node * m, (node + 1) * m, n);
+    };
+    Stages stages;
+    if (k > 1) {
+        stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
+                              for (std::int64_t node = 0; node < k; ++node) {
+                                  const Party to = node * m + me % m;
+                                  if (to != me) visit({me, to, for_node(me, node), false, 0});
+                              }
+                          }});
+    }
+    if (m == 1) return stages;
+    stages.push_back({1, [=](std::int64_t, Party me, const Visit& visit) {
+                          for (Party to = me - me % m; to < me - me % m + m; ++to) {
+                              if (to == me) continue;
+                              for (Party from = me % m; from < n; from += m) {
+                                  visit({me, to, part_of({from * bytes, bytes}, to, n), false, 0});
+                              }
+                          }
+                      }});
+    return stages;
+}
+
 Stages hierarchical_stages(const ChunkedTask& task) {
     const CommKind kind = task.kind;
+    if (kind == CommKind::all_to_all) return hierarchical_all_to_all(task);
     const Grid grid{task.group.nodes(), task.group.most_members(), task.message(), kind == CommKind::all_reduce};
     Stages stages;
     if (kind != CommKind::all_gather) {
