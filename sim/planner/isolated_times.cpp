@@ -84,18 +84,43 @@ const program::SegmentList& IsolatedTimes::segments(ClassIndex rank_class, Segme
     return program_.classes[rank_class].segment_lists[list];
 }
 
+std::vector<std::int64_t> IsolatedTimes::devices_of(ClassIndex rank_class, GroupAxis axis) const {
+    std::vector<std::int64_t> devices = program_.group_of(axis, member_of(program_, rank_class));
+    const std::vector<std::int64_t>& placed = program_.plan->parallelism.placement;
+    for (std::int64_t& device : devices) {
+        device = placed.empty() ? device % cluster_.spec().device_count() : placed[static_cast<std::size_t>(device)];
+    }
+    return devices;
+}
+
 const GroupPlacement& IsolatedTimes::placement(ClassIndex rank_class, GroupAxis axis) {
     const auto [entry, fresh] = placements_.try_emplace({rank_class, axis});
     if (fresh) {
-        std::vector<std::int64_t> devices = program_.group_of(axis, member_of(program_, rank_class));
-        const std::vector<std::int64_t>& placed = program_.plan->parallelism.placement;
-        for (std::int64_t& device : devices) {
-            device =
-                placed.empty() ? device % cluster_.spec().device_count() : placed[static_cast<std::size_t>(device)];
-        }
+        const std::vector<std::int64_t> devices = devices_of(rank_class, axis);
         if (devices.size() > 1) entry->second = place_group(cluster_, devices);
     }
     return entry->second;
+}
+
+CommunicationTimes IsolatedTimes::least_all_to_all(ClassIndex rank_class, GroupAxis axis, const Operation& operation) {
+    const auto at = [&](const GroupPlacement& group) {
+        return communication_times(operation, axis, group, cluster_.spec(), program_.plan->rates);
+    };
+    CommunicationTimes least = at(placement(rank_class, axis));
+    const std::vector<std::int64_t> devices = devices_of(rank_class, axis);
+    const std::int64_t node = cluster_.spec().devices_per_node, all = cluster_.spec().device_count();
+    if (devices.size() < 2 || !program_.plan->parallelism.placement.empty()) return least;
+    const std::int64_t extent = (devices[1] - devices[0]) * std::ssize(devices);
+    if (extent <= 0 || extent > all || extent % node == 0 || node % extent == 0) return least;
+    for (std::int64_t shift = 1; shift < node; ++shift) {
+        std::vector<std::int64_t> shifted = devices;
+        for (std::int64_t& device : shifted) device = (device + shift) % all;
+        const CommunicationTimes times = at(place_group(cluster_, shifted));
+        least = {.seconds = std::min(least.seconds, times.seconds),
+                 .nic_s = std::min(least.nic_s, times.nic_s),
+                 .held = std::min(least.held, times.held)};
+    }
+    return least;
 }
 
 const CommunicationTimes& IsolatedTimes::times_of(ClassIndex rank_class, const Communication& communication) {
@@ -106,8 +131,10 @@ const CommunicationTimes& IsolatedTimes::times_of(ClassIndex rank_class, const C
     const Operation operation = operation_of(communication);
     const auto [entry, fresh] = communications_.try_emplace({rank_class, communication.axis, operation});
     if (!fresh) return entry->second;
-    entry->second = communication_times(operation, communication.axis, placement(rank_class, communication.axis),
-                                        cluster_.spec(), program_.plan->rates);
+    entry->second = operation.kind == CommKind::all_to_all
+                        ? least_all_to_all(rank_class, communication.axis, operation)
+                        : communication_times(operation, communication.axis, placement(rank_class, communication.axis),
+                                              cluster_.spec(), program_.plan->rates);
     return entry->second;
 }
 

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "sim/planner/isolated_times.h"
 #include "tests/unit/planner/planner_cases.h"
+#include "topologies/cluster_variant.h"
 
 namespace orrery::sim {
 namespace {
@@ -64,6 +68,36 @@ TEST(LayerCosts, OfAnyMicroBatchSizeFollowFromTwoLowerings) {
                 EXPECT_EQ(costing.lowerings(), splits ? 4 : 2);
             }
         }
+    }
+}
+
+/// 12 ranks on nodes of 8 exchange tokens in the least time if 6 are on each of two nodes.
+TEST(LayerCosts, TokensTakeNoLongerThanInAnyPlaceOfTheirGroup) {
+    for (const char* implementation : {"megatron-core", "megatron-core-flex"}) {
+        PlanRequest request = request_for("kimi-k2", 24, 24, 4096, implementation);
+        request.cluster = topologies::make_cluster(
+            {.base = "dgx-h100", .device = "h800-sxm-80gb", .intra_node = "nvlink-400"}, request.devices);
+        request.model.layers = 2;
+        const topologies::Cluster cluster(request.cluster);
+        const RooflineCost cost(request.cluster);
+        program::Plan plan = plan_of(request, {.dp = 12, .ep = 12});
+        const auto exchanges_s = [&] {
+            const program::Program program = program::lower(plan);
+            const program::RankClass& ranks = program.classes.front();
+            const auto forward = std::ranges::find(ranks.actions, program::ActionKind::forward, &program::Action::kind);
+            IsolatedTimes times(program, cluster, cost);
+            return times.communication(0, forward->segments)[program::Stream::ep].seconds;
+        };
+        const double bound = exchanges_s();
+        double least = std::numeric_limits<double>::infinity(), most = 0;
+        for (std::int64_t first = 0; first < 8; ++first) {
+            plan.parallelism.placement.resize(12);
+            std::iota(plan.parallelism.placement.begin(), plan.parallelism.placement.end(), first);
+            least = std::min(least, exchanges_s());
+            most = std::max(most, exchanges_s());
+        }
+        EXPECT_EQ(bound, least) << implementation;
+        EXPECT_GT(most, 1.02 * bound) << implementation;
     }
 }
 
