@@ -18,6 +18,7 @@
 #include "cli/plan_goal.h"
 #include "cli/plan_search.h"
 #include "cli/plan_shortlist.h"
+#include "cli/plan_space.h"
 #include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -51,6 +52,7 @@ struct PlanOptions {
     bool post_validation = false, json = false, strict = false;
     std::optional<double> memory_margin_gib;
     models::ModelParts parts = models::ModelParts::whole;
+    PlanSpace space;
     PlanGoal goal;
     std::size_t audit = 0;  // excluded plans to simulate
     PlanAnswerOptions answers;
@@ -96,6 +98,7 @@ void check_together(const PlanOptions& options) {
         refuse("--recompute-parts", fmt::format("{}", fmt::join(options.recompute_parts, ",")), "--recompute",
                "selective");
     }
+    check_space(options.space, options.schedule, options.data_parallel, options.recompute);
     if (options.post_validation && options.clip_norm == 0 && options.precision != "fp16") {
         refuse("--post-validation", "true", "--clip-norm", "above 0, or with --precision fp16");
     }
@@ -148,7 +151,7 @@ std::string default_precision(bool on_cpu, const models::Support& supports) {
 
 /// Where each value of the plans comes from, by JSON pointer.
 std::map<std::string, std::string> origins_of(const PlanOptions& options) {
-    std::map<std::string, std::string> origins;
+    std::map<std::string, std::string> origins = origins_of(options.space);
     if (!options.moments.empty()) origins["/training/precision/moments"] = "flag";
     if (options.clip_norm > 0) origins["/training/optimizer/clip_norm"] = "flag";
     if (options.post_validation) origins["/training/optimizer/post_validation"] = "flag";
@@ -206,6 +209,7 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
     // ddp.
     if (!on_cpu) sim::allow_every_technique(request);
     if (on_cpu && options.cp == 0) request.cp = 1;
+    apply_space(options.space, request);
     if (!options.schedule.empty()) request.schedules = {program::schedule_named(options.schedule)};
     if (!options.data_parallel.empty()) {
         request.data_parallel = {program::data_parallel_named(options.data_parallel)};
@@ -529,6 +533,7 @@ void add_plan(CLI::App& app, Action& chosen) {
         ->delimiter(',');
     add_optimizer_options(*command, *options);
     add_choice_options(*command, *options);
+    add_space_options(*command, options->space);
     add_goal_options(*command, options->goal);
     command
         ->add_option("--audit", options->audit,

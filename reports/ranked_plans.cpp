@@ -58,6 +58,31 @@ std::string recompute_text(const PlanResult& result) {
     return memory.recompute_layers < 0 ? name : fmt::format("{} {}", name, memory.recompute_layers);
 }
 
+/// What is kept in host memory: "none", "optimizer" or "parameters" (and the optimizer states), and "activations 12" if
+/// those of the first 12 blocks of each chunk are.
+std::string offload_text(const PlanResult& result) {
+    const program::MemorySavings& memory = result.plan.training.memory;
+    std::vector<std::string> kinds;
+    if (memory.offload_layers > 0) kinds.push_back(fmt::format("activations {}", memory.offload_layers));
+    if (memory.offload_optimizer) kinds.emplace_back(memory.offload_parameters ? "parameters" : "optimizer");
+    return kinds.empty() ? "none" : fmt::format("{}", fmt::join(kinds, "+"));
+}
+
+std::string gathered_text(const PlanResult& result) {
+    const program::Parallelism& p = result.plan.parallelism;
+    return !p.shards_parameters() ? "-" : p.reshard_after_forward ? "freed" : "kept";
+}
+
+std::string schedule_text(const PlanResult& result) {
+    const program::Parallelism& p = result.plan.parallelism;
+    return p.pp > 1 ? program::name_of(p.schedule) : "-";
+}
+
+std::string fastest_within_text(const PlanResult& result) {
+    if (!result.fastest_within.has_value()) return "-";
+    return format_fixed(result.fastest_within->low_gib, 1) + " to " + format_fixed(result.fastest_within->high_gib, 1);
+}
+
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
         {{"stack", Align::left}, [](const PlanResult& r) { return r.plan.implementation.name; }, nullptr},
@@ -73,6 +98,9 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"ep"},
          [](const PlanResult& r) { return format_integer(r.plan.parallelism.ep); },
          [](const PlanResult& r) { return r.plan.model.has_experts(); }},
+        {{"etp"},
+         [](const PlanResult& r) { return format_integer(r.plan.parallelism.etp); },
+         [](const PlanResult& r) { return r.plan.parallelism.etp > 1; }},
         {{"pp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.pp); }, nullptr},
         {{"sp", Align::left},
          [](const PlanResult& r) { return std::string(r.plan.parallelism.sequence_parallel ? "yes" : "no"); },
@@ -84,22 +112,19 @@ const std::vector<PlanColumn>& plan_columns() {
          [](const PlanResult& r) { return format_integer(r.plan.parallelism.shard_ranks()); },
          [](const PlanResult& r) { return r.plan.parallelism.has_shard_sets(); }},
         {{"gathered", Align::left},
-         [](const PlanResult& r) {
-             const program::Parallelism& p = r.plan.parallelism;
-             return std::string(!p.shards_parameters() ? "-" : p.reshard_after_forward ? "freed" : "kept");
-         },
+         gathered_text,
          [](const PlanResult& r) { return !r.plan.parallelism.reshard_after_forward; }},
         {{"order", Align::left},
          [](const PlanResult& r) { return program::mesh_order_text(r.plan.parallelism); },
          [](const PlanResult& r) { return r.plan.parallelism.order != program::Parallelism().order; }},
-        {{"schedule", Align::left},
-         [](const PlanResult& r) {
-             return r.plan.parallelism.pp > 1 ? program::name_of(r.plan.parallelism.schedule) : "-";
-         },
-         nullptr},
+        {{"schedule", Align::left}, schedule_text, nullptr},
         {{"VPP"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.chunks); }, nullptr},
+        {{"vocabulary", Align::left},
+         [](const PlanResult& r) { return program::name_of(r.plan.parallelism.vocabulary_parallel); },
+         [](const PlanResult& r) { return r.plan.parallelism.spreads_vocabulary(); }},
         {{"stages", Align::left}, stages_text, [](const PlanResult& r) { return stages_text(r) != "even"; }},
         {{"recompute", Align::left}, recompute_text, nullptr},
+        {{"offload", Align::left}, offload_text, [](const PlanResult& r) { return offload_text(r) != "none"; }},
         {{"micro-batch"},
          [](const PlanResult& r) { return format_integer(r.plan.training.micro_batch_size); },
          nullptr},
@@ -115,13 +140,7 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"P(fits)"},
          [](const PlanResult& r) { return format_percent(outlook_of(r).fit_probability); },
          [](const PlanResult& r) { return !r.plan.cluster.device.host_runs_compute; }},
-        {{"fastest within GiB"},
-         [](const PlanResult& r) {
-             return r.fastest_within.has_value() ? format_fixed(r.fastest_within->low_gib, 1) + " to " +
-                                                       format_fixed(r.fastest_within->high_gib, 1)
-                                                 : "-";
-         },
-         [](const PlanResult& r) { return r.fastest_within.has_value(); }},
+        {{"fastest within GiB"}, fastest_within_text, [](const PlanResult& r) { return r.fastest_within.has_value(); }},
         {{"exposed comm."}, [](const PlanResult& r) { return format_seconds(r.exposed_communication_s); }, nullptr},
         {{"bubble"}, [](const PlanResult& r) { return format_percent(r.bubble_fraction); }, nullptr},
         {{"idle"}, [](const PlanResult& r) { return format_percent(r.idle_fraction); }, nullptr}};
@@ -266,6 +285,11 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         if (shows("shards"))
             text += "shards: data-parallel ranks that share one set of shards; the sets are replicas\n";
         if (shows("gathered")) text += "gathered: whether parameters that zero3 gathers are freed after the forward\n";
+        if (shows("etp")) text += "etp: tensor-parallel ranks over which each expert is sharded\n";
+        if (shows("vocabulary")) text += "vocabulary: how the pipeline's stages share embedding and head\n";
+        if (shows("offload")) {
+            text += "offload: what is kept in host memory; activations N: those of each chunk's first N blocks\n";
+        }
         if (shows("order")) text += "order: of the mesh's axes, the fastest-varying first\n";
     } else {
         text = "no feasible plan\n";

@@ -123,6 +123,7 @@ const AnalyticBounder::Prefix& AnalyticBounder::prefix_of(const Choice& choice) 
 
 const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(const Choice& choice,
                                                                              std::int64_t micro_batches) {
+    if (choice.spreads_vocabulary()) return vocabulary_order_facts(choice, micro_batches);
     // If all micro-batches stay alive, one is enough: their memory grows in proportion. The order of schedules that
     // depend on durations is not known here; 1F1B with one micro-batch stands for it.
     const program::ScheduleRow& row = row_of(choice.schedule);
@@ -190,8 +191,9 @@ RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t 
             elements.largest_block = std::max(elements.largest_block, all);
             elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
         }
-        if (stage == 0) of_ends += prefix.costs.layers.front().dense_parameters;
-        if (stage + 1 == pipeline.stage_count()) of_ends += prefix.costs.layers.back().dense_parameters;
+        if (pipeline.has_embedding(stage)) of_ends += prefix.costs.layers.front().dense_parameters;
+        if (pipeline.has_head(stage)) of_ends += prefix.costs.layers.back().dense_parameters;
+        of_ends += pipeline.vocabulary_elements;
         elements.dense += of_blocks + of_ends;
         elements.dense_of_blocks += of_blocks;
         elements.largest_chunk = std::max(elements.largest_chunk, of_blocks + of_ends);
@@ -207,6 +209,7 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     key.recompute = Recompute::none;
     key.recompute_parts = 0;
     key.recompute_layers = -1;
+    key.offload_layers = 0;
     key.micro_batch = 1;
     const auto [entry, fresh] = pipelines_.try_emplace(key);
     Pipeline& pipeline = entry->second;
@@ -214,6 +217,13 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     const std::vector<std::int64_t> blocks = stage_layers_of(request_, choice);
     pipeline.first_block.assign(1, 0);
     for (const std::int64_t count : blocks) pipeline.first_block.push_back(pipeline.first_block.back() + count);
+    if (choice.spreads_vocabulary()) {
+        pipeline.spreads_vocabulary = true;
+        const models::ModelSpec& model = request_.model;
+        const std::int64_t rows =
+            models::padded_vocabulary(model, request_.implementation.vocab_multiple, choice.pp) / choice.pp;
+        pipeline.vocabulary_elements = rows * model.hidden * (model.tied_embeddings ? 1 : 2);
+    }
     const ScheduleShape shape = shape_of(choice, 1);
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
         std::vector<std::size_t>& stages = pipeline.stages.emplace_back();
@@ -253,9 +263,8 @@ void AnalyticBounder::for_each_range(const Choice& choice, const Pipeline& pipel
         recomputed = choice.recompute_layers < 0 ? end - begin : std::min(at(choice.recompute_layers), end - begin);
     }
     if (recomputed > 0) visit(true, begin, begin + recomputed);
-    const bool is_first = stage == 0, is_last = stage + 1 == pipeline.stage_count();
-    visit(false, begin + recomputed, is_last ? end + 1 : end);
-    if (is_first) visit(false, 0, 1);
+    visit(false, begin + recomputed, pipeline.has_head(stage) ? end + 1 : end);
+    if (pipeline.has_embedding(stage)) visit(false, 0, 1);
 }
 
 void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory) {
@@ -279,6 +288,12 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
         for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
             add_range(recomputes ? again.sums : whole, from, to);
         });
+        if (choice.offload_layers != 0) offload_activations(choice, pipeline, stage, whole);
+        if (pipeline.spreads_vocabulary) {
+            const LayerCost &before = whole[whole.size() - 2], &after = whole.back();
+            const double head = after.forward_s + after.backward_s - before.forward_s - before.backward_s;
+            chunk.vocabulary_s = kLeastVocabularyShare * head / static_cast<double>(choice.pp);
+        }
         if (counts_memory && !request_.implementation.memory.lays_out_ahead)
             chunk.beyond_bytes = beyond_bytes(choice, pipeline, stage, again.costs, prefix_of(kept).costs);
     }
@@ -300,7 +315,7 @@ std::int64_t AnalyticBounder::beyond_bytes(const Choice& choice, const Pipeline&
         after += backward.net_bytes;
     };
     const std::int64_t begin = pipeline.first_block[stage], end = pipeline.first_block[stage + 1];
-    if (stage + 1 == pipeline.stage_count()) add(whole.layers.back());
+    if (pipeline.has_head(stage)) add(whole.layers.back());
     if (begin == end) return beyond;
     const bool all_recomputed = choice.recompute_layers < 0 || end - begin <= choice.recompute_layers;
     add((choice.recompute == Recompute::full && all_recomputed ? again : whole).layers[at(end)]);
@@ -349,20 +364,24 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
         const OrderFacts& facts = orders[rank];
         RankSums& sums = rank_sums_.emplace_back();
         sums.ramp_s = splits ? 0 : ramp;
+        sums.ramp_s -= static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
         for (std::size_t c = 0; c < at(choice.chunks); ++c) {
             const ChunkSum& chunk = chunk_of(rank, c);
-            sums.work_s += chunk.forward_s + chunk.backward_s;
+            sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
             if (row.has_rounds) {
                 sums.round_s -= static_cast<double>(facts.forwards_ahead[ChunkIndex::of(c)]) * chunk.forward_s;
             }
         }
         if (row.has_rounds) {
+            sums.round_s -= static_cast<double>(facts.vocabulary_ahead) * chunk_of(rank, 0).vocabulary_s;
             const std::size_t first = pipeline.stages[rank].front();
             const std::size_t back = pipeline.stages[rank][facts.first_backward_chunk.position()];
             for (std::size_t s = first; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].forward_s;
             for (std::size_t s = back + 1; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].input_gradient_s;
         }
-        sums.beside_s = splits || choice.chunks > 1 ? sums.work_s * overlap : chunk_of(rank, 0).backward_s;
+        sums.work_s += turning_s(choice, pipeline.stages[rank], facts) / micro_batches_;
+        const bool spreads_overlap = splits || choice.chunks > 1 || pipeline.spreads_vocabulary;
+        sums.beside_s = spreads_overlap ? sums.work_s * overlap : chunk_of(rank, 0).longest_backward_s();
         // Some chunk's backward follows the moment at which the most is in flight.
         sums.beyond_bytes = chunk_of(rank, 0).beyond_bytes;
         for (std::size_t c = 1; c < at(choice.chunks); ++c) {
@@ -378,6 +397,10 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             if (row.keeps_all_alive) bytes *= micro_batches;
             sums.activation_bytes = std::max(sums.activation_bytes, bytes);
         }
+        std::int64_t window_bytes = 0;
+        for (std::size_t c = 0; c < at(choice.chunks); ++c)
+            window_bytes = std::max(window_bytes, chunk_of(rank, c).window_bytes);
+        sums.activation_bytes += window_bytes;
     }
 }
 
@@ -391,11 +414,15 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         const RankSums& sums = rank_sums_[i];
         const ShardedRank& rank = sharded.ranks[i];
         const double alone = m * (sums.work_s + rank.staging_s + rank.first_gathers_s) + rank.update_s;
-        double extra =
-            std::max(sums.ramp_s, std::max(rank.reduction.seconds, rank.replication.seconds) - sums.beside_s);
+        // A rank's long update on the host runs beside the gradients' way back to the first rank and its update.
+        const double ahead_s = choice.sharding.offload == Offload::none
+                                   ? 0
+                                   : std::max(0.0, rank.update_s - sharded.ranks.front().update_s);
+        const double ramp_s = sums.ramp_s - ahead_s;
+        double extra = std::max(ramp_s, std::max(rank.reduction.seconds, rank.replication.seconds) - sums.beside_s);
         if (row.has_rounds) extra = std::max(extra, sums.round_s);
         least = std::max(least, alone + std::max(0.0, extra));
-        const double idle = std::max({0.0, sums.ramp_s, row.has_rounds ? sums.round_s : 0.0});
+        const double idle = std::max({0.0, ramp_s, row.has_rounds ? sums.round_s : 0.0});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
         const double free = (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s;
         CommunicationTimes reduction, gather;
@@ -495,7 +522,9 @@ double AnalyticBounder::least_computation_s(const Choice& choice, const std::vec
     const double share =
         kLeastShareOfEfficient * static_cast<double>(smallest.micro_batch) / static_cast<double>(efficient.micro_batch);
     for (ChunkSum& chunk : chunk_sums_) {
-        for (double* seconds : {&chunk.forward_s, &chunk.backward_s, &chunk.input_gradient_s}) *seconds *= share;
+        for (double* seconds : {&chunk.forward_s, &chunk.backward_s, &chunk.input_gradient_s, &chunk.vocabulary_s}) {
+            *seconds *= share;
+        }
     }
     return summed_computation_s(smallest, pipeline);
 }
@@ -516,13 +545,14 @@ std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64
     Choice tried = choice;
     std::int64_t low = 1, high = largest_chunk(choice);
     while (low < high) {
-        tried.recompute_layers = (low + high) / 2;
+        const std::int64_t layers = (low + high) / 2;
+        tried.relieved_layers() = layers;
         sum_chunks(tried, pipeline);
         sum_ranks(tried, pipeline);
         if (bounds(tried, sharded).least_memory_bytes <= limit_bytes) {
-            high = tried.recompute_layers;
+            high = layers;
         } else {
-            low = tried.recompute_layers + 1;
+            low = layers + 1;
         }
     }
     return low;

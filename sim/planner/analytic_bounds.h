@@ -46,6 +46,10 @@ struct AnalyticBounds {
 inline constexpr std::int64_t kEfficientPositions = 16'384;
 inline constexpr double kLeastShareOfEfficient = 0.92;
 
+/// With vocabulary parallelism over p stages a rank's passes of the head and its loss take at least 1 / p of those of
+/// the whole head, less this share (tested for several models): a stage has the norm alone.
+inline constexpr double kLeastVocabularyShare = 0.9;
+
 /// By how much the walk beside data-parallel communication may at most exceed the simulated step (tested for several
 /// models and implementations).
 inline constexpr double kTrafficError = 5e-3;
@@ -56,6 +60,7 @@ class AnalyticBounder {
     AnalyticBounder(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
 
     /// With full recomputation choice.recompute_layers counts the recomputed blocks of each chunk; -1 means all.
+    /// choice.offload_layers likewise.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice);
     /// bounds() of the choice with each of the shardings, which must always be the same for a pipeline.
     void bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
@@ -75,14 +80,14 @@ class AnalyticBounder {
                                                      const std::vector<std::int64_t>& micro_batches) const;
     /// Lower bound on the step time: the critical path through the schedule's passes and the transfers between stages
     /// to the first rank's last pass, whatever the sharding. 0 if it is not known (schedules that depend on durations,
-    /// DualPipe, very many passes, torch DataParallel).
+    /// DualPipe, vocabulary parallelism, very many passes, torch DataParallel).
     [[nodiscard]] double path_s(const Choice& choice);
     /// The same with the data-parallel communication of one of the shardings, whose index is given, over all ranks
     /// (RankTraffic). It takes a rank's operators to be mixed evenly, so that it may be wrong by kTrafficError, which
     /// is taken off.
     [[nodiscard]] double traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index);
-    /// The smallest number of recomputed blocks per chunk, at least one, that brings least_memory_bytes under the
-    /// limit; the number of blocks of the largest chunk if no number does.
+    /// The smallest number of recomputed (or offloaded: Choice::relieved_layers) blocks per chunk, at least one, that
+    /// brings least_memory_bytes under the limit; the number of blocks of the largest chunk if no number does.
     [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
     /// Number of blocks of the largest chunk.
     [[nodiscard]] std::int64_t largest_chunk(const Choice& choice);
@@ -92,8 +97,17 @@ class AnalyticBounder {
   private:
     struct ChunkSum {
         double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
+        double vocabulary_s = 0;  // of the head's passes, if the vocabulary is sharded over the stages
         std::int64_t saved_bytes = 0, kept_bytes = 0;
+        // Of offloaded activations.
+        std::int64_t window_bytes = 0, offloaded = 0;        // blocks
+        double last_copy_s = 0;                              // of the last block
+        double excess_forward_s = 0, excess_backward_s = 0;  // see turning_s
         std::int64_t beyond_bytes = 0;  // from an allocator: transients of its passes beyond what is saved, at least
+        /// A backward pass with all its waits for copies, as far as sums count them.
+        [[nodiscard]] double longest_backward_s() const {
+            return backward_s + std::max(0.0, excess_forward_s) + std::max(0.0, excess_backward_s);
+        }
     };
     /// Sums over the layers before each layer.
     struct Prefix {
@@ -107,6 +121,9 @@ class AnalyticBounder {
         std::vector<IndexedVector<program::ChunkIndex, std::int64_t>> alive;
         IndexedVector<program::ChunkIndex, std::int64_t> forwards_ahead;  // forward passes before the first backward
         program::ChunkIndex first_backward_chunk = 0;
+        /// Vocabulary parallelism: of the head's passes, how many come before the first backward of the blocks, and how
+        /// many come before the first forward or after the last backward of the blocks, at most.
+        std::int64_t vocabulary_ahead = 0, vocabulary_outside = 0;
     };
     struct Sharded {
         std::vector<ShardedRank> ranks;  // by position in Pipeline::ranks
@@ -119,7 +136,13 @@ class AnalyticBounder {
         std::vector<std::size_t> ranks;                // those whose bounds are taken
         std::vector<RankElements> elements;            // by position in `ranks`
         std::vector<Sharded> sharded;                  // by sharding; filled by bounds_of_each
+        bool spreads_vocabulary = false;
+        std::int64_t vocabulary_elements = 0;  // of each rank, if the vocabulary is sharded over the stages
         [[nodiscard]] std::size_t stage_count() const { return first_block.size() - 1; }
+        [[nodiscard]] bool has_embedding(std::size_t stage) const { return stage == 0 && !spreads_vocabulary; }
+        [[nodiscard]] bool has_head(std::size_t stage) const {
+            return stage + 1 == stage_count() && !spreads_vocabulary;
+        }
     };
     /// A rank's sums for one micro-batch.
     struct RankSums {
@@ -138,6 +161,7 @@ class AnalyticBounder {
 
     const Prefix& prefix_of(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
+    const std::vector<OrderFacts>& vocabulary_order_facts(const Choice& choice, std::int64_t micro_batches);
     Pipeline& pipeline_of(const Choice& choice);
     [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const Pipeline& pipeline,
                                                                  const std::vector<LayerCost>& sums);
@@ -145,6 +169,12 @@ class AnalyticBounder {
     [[nodiscard]] Sharded shard(const Choice& choice, const Pipeline& pipeline);
     /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
     void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);
+    void offload_activations(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
+                             const std::vector<LayerCost>& sums);
+    /// How long passes of a rank with these stages wait in a step for copies of offloaded activations, beyond what the
+    /// sums of its chunks contain.
+    [[nodiscard]] double turning_s(const Choice& choice, const std::vector<std::size_t>& stages,
+                                   const OrderFacts& facts) const;
     [[nodiscard]] static std::int64_t beyond_bytes(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
                                                    const LayerCosts& again, const LayerCosts& whole);
     void sum_ranks(const Choice& choice, const Pipeline& pipeline);
@@ -173,6 +203,8 @@ class AnalyticBounder {
              std::vector<std::vector<program::ComputeTask>>>
         whole_orders_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>, std::vector<OrderFacts>> orders_;
+    std::map<std::tuple<program::VocabularyParallel, std::int64_t, std::int64_t>, std::vector<OrderFacts>>
+        vocabulary_orders_;
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage
     std::vector<RankSums> rank_sums_;   // by position in Pipeline::ranks

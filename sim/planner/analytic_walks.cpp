@@ -25,8 +25,8 @@ std::size_t at(std::int64_t index) {
 
 bool AnalyticBounder::has_path(const Choice& choice) const {
     const std::int64_t passes = micro_batches_of(request_, choice) * choice.pp * choice.chunks;
-    return !row_of(choice.schedule).depends_on_times() && copies_of(choice) == 1 && passes <= kMostWalkedPasses &&
-           choice.sharding.data_parallel != DataParallel::dp;
+    return !row_of(choice.schedule).depends_on_times() && copies_of(choice) == 1 && !choice.spreads_vocabulary() &&
+           passes <= kMostWalkedPasses && choice.sharding.data_parallel != DataParallel::dp;
 }
 
 const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Choice& choice) {
@@ -139,7 +139,11 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     }
     const std::vector<PassEnds> ends = walk_passes(orders_of(choice), costs);
     double least = 0;
-    for (const PassEnds& rank : ends) least = std::max(least, rank.step_end_s - rank.first_start_s);
+    for (const PassEnds& rank : ends) {
+        least = std::max(least, rank.step_end_s - rank.first_start_s);
+        // A rank whose update on the host takes long starts late and then waits less for the ranks before it.
+        if (choice.sharding.offload != Offload::none) break;
+    }
     return (1 - kTrafficError) * least;
 }
 

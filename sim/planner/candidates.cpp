@@ -1,11 +1,11 @@
 #include "sim/planner/candidates.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "core/error.h"
@@ -25,6 +25,7 @@ using program::Parallelism;
 using program::Plan;
 using program::Recompute;
 using program::Schedule;
+using program::VocabularyParallel;
 
 std::string name_of_plan(const Plan& plan, const Choice& choice) {
     const EndWeights ends = choice.ends;
@@ -34,6 +35,7 @@ std::string name_of_plan(const Plan& plan, const Choice& choice) {
         plan.model.name + "-dp" + std::to_string(p.dp) + "-tp" + std::to_string(p.tp) + "-pp" + std::to_string(p.pp);
     if (p.cp > 1) name += "-cp" + std::to_string(p.cp);
     if (p.ep > 1) name += "-ep" + std::to_string(p.ep);
+    if (p.etp > 1) name += "-etp" + std::to_string(p.etp);
     if (p.sequence_parallel) name += "-sp";
     if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
     if (p.dp_shard > 0) name += "-shard" + std::to_string(p.dp_shard);
@@ -41,12 +43,15 @@ std::string name_of_plan(const Plan& plan, const Choice& choice) {
     if (p.order == kStagesBeforeReplicas) name += "-ppdp";
     if (p.pp > 1) name += "-" + name_of(p.schedule);
     if (row_of(p.schedule).chunks == program::ScheduleRow::kAnyChunks) name += "-v" + std::to_string(p.chunks);
+    if (p.spreads_vocabulary()) name += "-" + name_of(p.vocabulary_parallel);
     if (ends != EndWeights()) name += "-e" + std::to_string(ends.embedding) + "h" + std::to_string(ends.head);
     if (memory.recompute != Recompute::none) name += "-" + name_of(memory.recompute);
     if (choice.recompute_parts != 0) {
         for (const std::string& part : memory.recompute_parts) name += "-" + part;
     }
     if (memory.recompute_layers > 0) name += std::to_string(memory.recompute_layers);
+    if (memory.offload_layers > 0) name += "-offload" + std::to_string(memory.offload_layers);
+    if (choice.sharding.offload != Offload::none) name += "-host-" + std::string(name_of(choice.sharding.offload));
     return name + "-mb" + std::to_string(plan.training.micro_batch_size);
 }
 
@@ -79,9 +84,17 @@ std::string fixed_degrees(const PlanRequest& request) {
     add("dp", request.dp);
     add("cp", request.cp);
     add("ep", request.ep);
+    add("etp", request.etp);
     add("chunks", request.chunks);
     add("dp_shard", request.dp_shard);
     add("micro-batch", request.micro_batch_size);
+    const auto add_kind = [&](const char* name, const auto& tried) {
+        using Kind = std::decay_t<decltype(tried.front())>;
+        if (tried.size() == 1 && tried.front() != Kind::none)
+            text += (text.empty() ? " with " : ", ") + std::string(name) + " " + std::string(name_of(tried.front()));
+    };
+    add_kind("vocabulary parallelism", request.vocabulary_parallel);
+    add_kind("offload", request.offload);
     if (!request.stage_layers.empty()) {
         text += std::string(text.empty() ? " with" : " and") + " a stage layout of " +
                 std::to_string(request.stage_layers.size()) + " stages";
@@ -111,7 +124,21 @@ std::vector<EndWeights> end_weights(const PlanRequest& request) {
 class Lister {
   public:
     explicit Lister(const PlanRequest& request)
-        : request_(request), model_(request.model), tried_(request), end_weights_(end_weights(request)) {}
+        : request_(request),
+          model_(request.model),
+          tried_(request),
+          end_weights_(end_weights(request)),
+          offload_(request.offload) {
+        std::erase_if(offload_, [&](Offload kind) {
+            const auto is_of_kind = [&](const Exclusion& exclusion) {
+                return exclusion.field == PlanField::offload && exclusion.value == static_cast<std::int64_t>(kind);
+            };
+            const bool dropped = std::ranges::any_of(request.excluded, is_of_kind);
+            drops_any_ |= dropped;
+            return dropped;
+        });
+        list_.keeps_on_device = tries(Offload::none);
+    }
 
     CandidateList list() {
         const models::Support& supports = request_.implementation.supports;
@@ -152,9 +179,13 @@ class Lister {
         for (const std::int64_t ep : tried_.expert_degrees()) {
             if ((mesh.tp * mesh.cp * mesh.dp) % ep != 0) continue;
             mesh.ep = ep;
-            for (const bool sequence_parallel : {false, true}) {
-                mesh.sequence_parallel = sequence_parallel;
-                if (tried_.sequence_parallel(sequence_parallel, mesh.tp)) list_schedules(mesh);
+            for (const std::int64_t etp : tried_.expert_tensor_degrees(mesh.tp)) {
+                if ((mesh.tp * mesh.cp * mesh.dp) % (ep * etp) != 0) continue;
+                mesh.etp = etp;
+                for (const bool sequence_parallel : {false, true}) {
+                    mesh.sequence_parallel = sequence_parallel;
+                    if (tried_.sequence_parallel(sequence_parallel, mesh.tp)) list_schedules(mesh);
+                }
             }
         }
     }
@@ -168,6 +199,18 @@ class Lister {
             for (const std::int64_t chunks : chunk_counts(choice)) {
                 if (!is_wanted(request_.chunks, chunks)) continue;
                 choice.chunks = chunks;
+                list_vocabularies(choice);
+            }
+        }
+    }
+
+    /// A kind that is not the only one is tried only where check_plan may allow it.
+    void list_vocabularies(Choice choice) {
+        const bool may_spread =
+            choice.pp > 1 && choice.schedule == Schedule::one_f_one_b && choice.tp == 1 && choice.cp == 1;
+        for (const VocabularyParallel kind : request_.vocabulary_parallel) {
+            choice.vocabulary = kind;
+            if (!choice.spreads_vocabulary() || may_spread || request_.vocabulary_parallel.size() == 1) {
                 list_layouts(choice);
             }
         }
@@ -200,6 +243,8 @@ class Lister {
         }
         std::set<std::vector<std::int64_t>> known;
         for (const EndWeights ends : end_weights_) {
+            // A vocabulary that is sharded over all stages weighs nothing.
+            if (choice.spreads_vocabulary() && ends != EndWeights()) continue;
             choice.ends = ends;
             const std::vector<std::int64_t> layout = stage_layers_of(request_, choice);
             if (!layout.empty() && known.insert(layout).second) list_family(choice);
@@ -222,6 +267,7 @@ class Lister {
         const std::optional<DataParallel> kind = valid_kind(choice);
         if (!kind.has_value()) return;
         if (!recompute_known_) find_recompute(choice, *kind);
+        if (!offload_known_) find_offload(choice, *kind);
         std::erase_if(sizes, [&](std::int64_t size) { return tried_.is_too_large(size); });
         std::erase_if(sizes, [&](std::int64_t size) {
             choice.micro_batch = size;
@@ -230,10 +276,11 @@ class Lister {
         if (sizes.empty()) return;
         choice.micro_batch = sizes.front();
         const std::size_t shardings = shardings_for(choice);
-        const std::size_t combinations = list_.shardings[shardings].size() * list_.recompute.size();
+        std::int64_t combinations = 0;
+        for (const Sharding& sharding : list_.shardings[shardings]) combinations += list_.savings_of(choice, sharding);
         if (combinations == 0) return;
-        list_.considered += static_cast<std::int64_t>(sizes.size() * combinations);
-        list_.left_out += left_out * static_cast<std::int64_t>(combinations);
+        list_.considered += std::ssize(sizes) * combinations;
+        list_.left_out += left_out * combinations;
         choice.micro_batch = 1;
         list_.families.push_back({choice, std::move(sizes), shardings});
     }
@@ -279,6 +326,27 @@ class Lister {
         }
     }
 
+    /// Whether activations may be offloaded, which depends on the pipeline only in that split backward passes may not.
+    void find_offload(Choice choice, DataParallel kind) {
+        if (row_of(choice.schedule).splits_backward()) return;
+        offload_known_ = true;
+        const bool recomputes_nothing = std::ranges::find(list_.recompute, Recompute::none) != list_.recompute.end();
+        choice.sharding.data_parallel = kind;
+        choice.offload_layers = 1;
+        list_.offloads_activations = tries(Offload::activations) && recomputes_nothing && is_valid(choice);
+    }
+
+    [[nodiscard]] bool tries(Offload kind) const { return std::ranges::find(offload_, kind) != offload_.end(); }
+
+    /// What may be on the host beside activations.
+    [[nodiscard]] std::vector<Offload> offloads_of(DataParallel kind) const {
+        std::vector<Offload> found;
+        if (tries(Offload::none) || tries(Offload::activations)) found.push_back(Offload::none);
+        if (tries(Offload::optimizer)) found.push_back(Offload::optimizer);
+        if (tries(Offload::parameters) && row_of(kind).shards_parameters) found.push_back(Offload::parameters);
+        return found;
+    }
+
     /// The first kind of data parallelism with which the pipeline is valid. Of all layouts with several chunks one is
     /// checked; the others obey the same rules.
     std::optional<DataParallel> valid_kind(Choice choice) {
@@ -318,7 +386,10 @@ class Lister {
                     sharding.reshards = reshards;
                     for (const bool pp_before_dp : orders) {
                         sharding.pp_before_dp = pp_before_dp;
-                        if (!drops(choice, kShardingFields) && is_valid_sharding(choice)) found.push_back(sharding);
+                        for (const Offload offload : offloads_of(kind)) {
+                            sharding.offload = offload;
+                            if (!drops(choice, kShardingFields) && is_valid_sharding(choice)) found.push_back(sharding);
+                        }
                     }
                 }
             }
@@ -351,7 +422,7 @@ class Lister {
             !program::mesh_problem(parallelism_of(request_, choice)).empty())
             return false;
         Choice key = choice;
-        for (std::int64_t* degree : {&key.dp, &key.tp, &key.pp, &key.cp, &key.ep, &key.chunks}) {
+        for (std::int64_t* degree : {&key.dp, &key.tp, &key.pp, &key.cp, &key.ep, &key.etp, &key.chunks}) {
             *degree = std::min<std::int64_t>(2, *degree);
         }
         if (choice.sharding.dp_shard > 0)
@@ -372,10 +443,11 @@ class Lister {
     const models::ModelSpec& model_;
     TriedDegrees tried_;
     std::vector<EndWeights> end_weights_;
+    std::vector<Offload> offload_;  // those of the request that it does not exclude
     CandidateList list_;
     std::map<Choice, std::optional<DataParallel>> valid_kinds_;
     std::map<Choice, bool> valid_shardings_;
-    bool recompute_known_ = false;
+    bool recompute_known_ = false, offload_known_ = false;
     bool drops_any_ = false;              // because the request excludes it
     std::optional<std::string> problem_;  // the first error of check_plan
 };
@@ -446,10 +518,12 @@ Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
     p.pp = choice.pp;
     p.cp = choice.cp;
     p.ep = choice.ep;
+    p.etp = choice.etp;
     p.sequence_parallel = choice.sequence_parallel;
     if (choice.cp > 1) p.context_parallel = context_parallel_of(request);
     p.schedule = choice.schedule;
     p.chunks = choice.chunks;
+    p.vocabulary_parallel = choice.vocabulary;
     p.data_parallel = choice.sharding.data_parallel;
     p.dp_shard = choice.sharding.dp_shard;
     p.reshard_after_forward = choice.sharding.reshards;
@@ -477,50 +551,16 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
         memory.recompute_parts =
             choice.recompute_parts == 0 ? selective_parts(request) : parts_of(choice.recompute_parts);
     }
-    if (choice.recompute == Recompute::full &&
-        choice.recompute_layers < *std::max_element(p.stage_layers.begin(), p.stage_layers.end())) {
+    const std::int64_t largest_chunk =
+        p.stage_layers.empty() ? 0 : *std::max_element(p.stage_layers.begin(), p.stage_layers.end());
+    if (choice.recompute == Recompute::full && choice.recompute_layers < largest_chunk) {
         memory.recompute_layers = choice.recompute_layers;
     }
+    memory.offload_layers = choice.offload_layers < 0 ? largest_chunk : std::min(choice.offload_layers, largest_chunk);
+    memory.offload_parameters = choice.sharding.offload == Offload::parameters;
+    memory.offload_optimizer = memory.offload_parameters || choice.sharding.offload == Offload::optimizer;
     plan.name = name_of_plan(plan, choice);
     return plan;
-}
-
-/// Schedules that need twice the memory of zb-v and gain from it only if no stage waits for the others at the end of a
-/// step.
-constexpr std::array kShiftedSchedules{Schedule::zb_h2, Schedule::zb_2p};
-
-void allow_every_technique(PlanRequest& request) {
-    const models::Support& supports = request.implementation.supports;
-    const bool is_stated = !supports.source.empty();
-    const auto has = [&](const std::vector<std::string>& names, const std::string& name) {
-        return !is_stated || models::Support::lists(names, name);
-    };
-    request.schedules.clear();
-    for (int i = 0; i < program::kScheduleCount; ++i) {
-        const auto one = static_cast<Schedule>(i);
-        const bool is_shifted = std::ranges::find(kShiftedSchedules, one) != kShiftedSchedules.end();
-        const bool is_searched = row_of(one).is_searched || (is_shifted && request.training.optimizer.post_validation);
-        if (is_searched && has(supports.schedules, name_of(one))) request.schedules.push_back(one);
-    }
-    if (request.schedules.empty() && has(supports.schedules, name_of(Schedule::gpipe))) {
-        request.schedules = {Schedule::gpipe};
-    }
-    if (request.schedules.empty()) request.schedules = {Schedule::one_f_one_b};  // one stage has nothing to order
-    request.data_parallel.clear();
-    for (const DataParallel one : program::kDataParallelKinds) {
-        if (row_of(one).is_searched && has(supports.data_parallel, name_of(one))) request.data_parallel.push_back(one);
-    }
-    if (request.data_parallel.empty()) {
-        for (const std::string& name : supports.data_parallel) {
-            request.data_parallel.push_back(program::data_parallel_named(name));
-        }
-    }
-    request.recompute = {Recompute::none};
-    for (const Recompute one : {Recompute::selective, Recompute::full}) {
-        if (has(supports.recompute, name_of(one))) request.recompute.push_back(one);
-    }
-    request.tries_shard_groups = !is_stated || supports.shard_groups;
-    request.tries_keeping_parameters = request.tries_rank_orders = request.tries_part_sets = true;
 }
 
 CandidateList list_candidates(const PlanRequest& request) {

@@ -1,7 +1,9 @@
 // Private to the planner: the plans that a request allows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,17 +25,19 @@ using PartSet = std::uint16_t;
 /// How the ranks of a stage share parameters, gradients and optimizer states, and how ranks are numbered.
 struct Sharding {
     program::DataParallel data_parallel = program::DataParallel::ddp;
-    std::int64_t dp_shard = 0;  // Parallelism::dp_shard
-    bool reshards = true;       // Parallelism::reshard_after_forward
-    bool pp_before_dp = false;  // neighbouring stages lie next to each other, replicas further apart
+    std::int64_t dp_shard = 0;        // Parallelism::dp_shard
+    bool reshards = true;             // Parallelism::reshard_after_forward
+    bool pp_before_dp = false;        // neighbouring stages lie next to each other, replicas further apart
+    Offload offload = Offload::none;  // none, optimizer or parameters
     auto operator<=>(const Sharding&) const = default;
 };
 
 /// The properties that distinguish candidates; the rest comes from the request.
 struct Choice {
-    std::int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
+    std::int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, etp = 1;
     bool sequence_parallel = false;
     program::Schedule schedule = program::Schedule::one_f_one_b;
+    program::VocabularyParallel vocabulary = program::VocabularyParallel::none;
     std::int64_t chunks = 1;
     program::EndWeights ends;  // the layout of the stages; none: as even as possible
     Sharding sharding;
@@ -42,8 +46,14 @@ struct Choice {
     /// Full recomputation: recomputed blocks of each chunk. -1: all, or not decided yet (the search then takes the
     /// fewest that fit).
     std::int64_t recompute_layers = -1;
+    /// Blocks of each chunk whose activations are offloaded. -1: all, or not decided yet, as with recompute_layers.
+    std::int64_t offload_layers = 0;
     std::int64_t micro_batch = 1;
     auto operator<=>(const Choice&) const = default;
+
+    /// The number of blocks of each chunk that are offloaded, if any are, or else recomputed.
+    [[nodiscard]] std::int64_t& relieved_layers() { return offload_layers != 0 ? offload_layers : recompute_layers; }
+    [[nodiscard]] bool spreads_vocabulary() const { return vocabulary != program::VocabularyParallel::none; }
 };
 
 /// Candidates with the same pipeline.
@@ -54,18 +64,39 @@ struct Family {
 };
 
 struct CandidateList {
-    /// In the order of tp, pp, cp, ep, sp, schedule, chunks, layout.
+    /// In the order of tp, pp, cp, ep, etp, sp, schedule, chunks, vocabulary, layout.
     std::vector<Family> families;
     /// The shardings that each micro-batch size and each kind of recomputation is combined with.
     std::vector<std::vector<Sharding>> shardings;
     std::vector<program::Recompute> recompute;  // those of the request that the implementation has
+    bool offloads_activations = false;          // beside recomputation, unless backward passes are split
+    bool keeps_on_device = true;                // candidates may offload nothing
     std::int64_t considered = 0;  // candidates: a micro-batch size, a sharding and a kind of recomputation of a family
     std::int64_t left_out = 0;    // candidates whose micro-batch size divides but lies close to one that is tried
 
     [[nodiscard]] const std::vector<Sharding>& shardings_of(const Family& family) const {
         return shardings[family.shardings];
     }
+    /// Whether candidates with this pipeline and sharding may offload activations, and whether they have to.
+    [[nodiscard]] bool may_offload_activations(const Choice& pipeline) const {
+        return offloads_activations && !row_of(pipeline.schedule).splits_backward();
+    }
+    [[nodiscard]] bool must_offload_activations(const Sharding& sharding) const {
+        return !keeps_on_device && sharding.offload == Offload::none;
+    }
+    /// The indices of the shardings that are tried first: all, or, if every one is tried without recomputation
+    /// (`keeps_all`), those with the least on the host.
+    [[nodiscard]] std::vector<std::size_t> tried_first(const std::vector<Sharding>& all, bool keeps_all) const;
+    /// The number of ways in which candidates with this pipeline and sharding save activations.
+    [[nodiscard]] std::int64_t savings_of(const Choice& pipeline, const Sharding& sharding) const {
+        return (must_offload_activations(sharding) ? 0 : std::ssize(recompute)) +
+               (may_offload_activations(pipeline) ? 1 : 0);
+    }
 };
+
+/// The index of the same sharding with the next more on the host, or the next less; none if the list lacks it.
+[[nodiscard]] std::optional<std::size_t> more_offload(const std::vector<Sharding>& shardings, std::size_t index);
+[[nodiscard]] std::optional<std::size_t> less_offload(const std::vector<Sharding>& shardings, std::size_t index);
 
 /// Throws InputError if no plan divides evenly, if all plans break a rule of check_plan, or if the implementation
 /// cannot use that many nodes.

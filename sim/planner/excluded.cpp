@@ -19,8 +19,9 @@ std::int64_t value_of(const PlanRequest& request, const Choice& choice, PlanFiel
     const Sharding& sharding = choice.sharding;
     const program::DataParallelRow& kind = row_of(sharding.data_parallel);
     switch (field) {
-        case PlanField::stack:
-            break;  // a request has one
+        case PlanField::stack:    // a request has one
+        case PlanField::offload:  // excluded from what the request allows
+            break;
         case PlanField::dp:
             return choice.dp;
         case PlanField::tp:
@@ -29,6 +30,8 @@ std::int64_t value_of(const PlanRequest& request, const Choice& choice, PlanFiel
             return choice.cp;
         case PlanField::ep:
             return choice.ep;
+        case PlanField::etp:
+            return choice.etp;
         case PlanField::pp:
             return choice.pp;
         case PlanField::sp:
@@ -48,6 +51,8 @@ std::int64_t value_of(const PlanRequest& request, const Choice& choice, PlanFiel
             return static_cast<std::int64_t>(choice.schedule);
         case PlanField::chunks:
             return choice.chunks;
+        case PlanField::vocabulary:
+            return static_cast<std::int64_t>(choice.vocabulary);
         case PlanField::stages:
             return has_even_stages(request, choice) ? 0 : 1;
         case PlanField::recompute:

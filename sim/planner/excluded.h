@@ -9,9 +9,9 @@
 namespace orrery::sim {
 
 /// The fields by which the listing of candidates tells apart pipelines, and shardings of a pipeline.
-inline constexpr std::array kPipelineFields{PlanField::dp,       PlanField::tp,     PlanField::cp,
-                                            PlanField::ep,       PlanField::pp,     PlanField::sp,
-                                            PlanField::schedule, PlanField::chunks, PlanField::stages};
+inline constexpr std::array kPipelineFields{
+    PlanField::dp, PlanField::tp,       PlanField::cp,     PlanField::ep,     PlanField::etp,       PlanField::pp,
+    PlanField::sp, PlanField::schedule, PlanField::chunks, PlanField::stages, PlanField::vocabulary};
 inline constexpr std::array kShardingFields{PlanField::data, PlanField::shards, PlanField::gathered, PlanField::order};
 inline constexpr std::array kMicroBatchField{PlanField::micro_batch};
 inline constexpr std::array kRecomputeField{PlanField::recompute};

@@ -17,9 +17,9 @@ inline constexpr int kValuesOf<sim::PlanField> = static_cast<int>(sim::PlanField
 namespace orrery::sim {
 namespace {
 
-constexpr auto kFieldNames =
-    name_table<PlanField::micro_batch>({"stack", "dp", "tp", "cp", "ep", "pp", "sp", "data", "shards", "gathered",
-                                        "order", "schedule", "VPP", "stages", "recompute", "micro-batch"});
+constexpr auto kFieldNames = name_table<PlanField::micro_batch>(
+    {"stack", "dp", "tp", "cp", "ep", "etp", "pp", "sp", "data", "shards", "gathered", "order", "schedule", "VPP",
+     "vocabulary", "stages", "recompute", "offload", "micro-batch"});
 /// No degree or micro-batch size is larger.
 constexpr std::int64_t kLargestCount = std::int64_t{1} << 30;
 
@@ -73,9 +73,13 @@ const std::vector<std::string>& allowed_values(PlanField field) {
         of_field[PlanField::order] = {mesh_order_text(program::Parallelism()),
                                       mesh_order_text(program::Parallelism{.order = kStagesBeforeReplicas})};
         of_field[PlanField::schedule] = names_of_values<program::Schedule, program::kScheduleCount>();
+        of_field[PlanField::vocabulary] =
+            names_of_values<program::VocabularyParallel,
+                            static_cast<std::size_t>(program::VocabularyParallel::interlaced) + 1>();
         of_field[PlanField::stages] = {"even", "uneven"};
         of_field[PlanField::recompute] = {name_of(program::Recompute::none), name_of(program::Recompute::selective),
                                           name_of(program::Recompute::full)};
+        of_field[PlanField::offload] = names_of_values<Offload, kOffloadKinds>();
         return of_field;
     }();
     return values[field];

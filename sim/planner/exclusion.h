@@ -15,6 +15,7 @@ enum class PlanField : std::uint8_t {
     tp,
     cp,
     ep,
+    etp,
     pp,
     sp,
     data,
@@ -23,8 +24,10 @@ enum class PlanField : std::uint8_t {
     order,
     schedule,
     chunks,
+    vocabulary,
     stages,
     recompute,
+    offload,
     micro_batch,
 };
 [[nodiscard]] std::string_view name_of(PlanField field);

@@ -233,14 +233,17 @@ Choice without_recomputation(Choice choice) {
     choice.recompute = program::Recompute::none;
     choice.recompute_parts = 0;
     choice.recompute_layers = -1;
+    choice.offload_layers = 0;
     return choice;
 }
 
 Choice layer_costs_key(const Choice& choice) {
-    return {.dp = choice.ep / std::gcd(choice.ep, choice.tp * choice.cp),
+    const std::int64_t experts = choice.ep * choice.etp;
+    return {.dp = experts / std::gcd(experts, choice.tp * choice.cp),
             .tp = choice.tp,
             .cp = choice.cp,
             .ep = choice.ep,
+            .etp = choice.etp,
             .sequence_parallel = choice.sequence_parallel,
             .schedule =
                 row_of(choice.schedule).splits_backward() ? program::Schedule::zb_h1 : program::Schedule::one_f_one_b,

@@ -42,6 +42,7 @@ std::size_t at(std::int64_t index) {
 std::int64_t settled_micro_batches(const Plan& plan) {
     const program::Parallelism& p = plan.parallelism;
     if (p.interleave_group != 0) return plan.micro_batches();
+    if (p.spreads_vocabulary()) return 2 * p.pp + 4;  // with at most 1.5 micro-batches in flight per stage
     const program::ScheduleRow& row = row_of(p.schedule);
     return row.settled_depths * p.pp + row.settled_more;
 }
@@ -71,12 +72,14 @@ class StepBound {
             // The first micro-batch arrives through the first chunks of the earlier ranks, and the last gradient leaves
             // through them.
             const double tail = ranks_[0].tail_s;
-            least = std::max(least, ramp + passes - ranks_[0].last_s + tail + streams.delay_s(passes, ramp + tail));
+            least = std::max(
+                least, ramp + passes - rank.outside_s - ranks_[0].last_s + tail + streams.delay_s(passes, ramp + tail));
             ramp += rank.seconds(ActionKind::forward, 0) + rank.seconds(ActionKind::backward, 0);
         }
         // DualPipe feeds both ends of the pipeline, so there is no single path; the bounds of each rank alone are tight
         // enough.
-        const bool has_path = !halves && (further_ == 0 || !row_of(shape_.schedule).depends_on_times()) &&
+        const bool has_path = !halves && !program_.plan->parallelism.spreads_vocabulary() &&
+                              (further_ == 0 || !row_of(shape_.schedule).depends_on_times()) &&
                               shape_.micro_batches * shape_.ranks * shape_.chunks <= kMostWalkedPasses;
         if (has_path) least = std::max(least, path_s());
         return kRounding * least;
@@ -89,6 +92,8 @@ class StepBound {
         double micro_batch_s = 0;  // all passes of one micro-batch, with split or whole backward, whichever is less
         double last_s = 0;         // duration of the last pass
         double tail_s = 0;         // from the start of the last pass to the end of the optimizer
+        /// Passes of the vocabulary before the first and after the last pass of the blocks.
+        double outside_s = 0;
         double send_forward_s = 0, send_backward_s = 0;
 
         [[nodiscard]] double seconds(ActionKind kind, ChunkIndex chunk) const {
@@ -126,10 +131,27 @@ class StepBound {
             }
         }
         for (const ChunkIndex chunk : ranks.chunks.indices()) {
-            rank.micro_batch_s += rank.seconds(ActionKind::forward, chunk) + rank.backward_s(chunk);
+            // An interlaced vocabulary has no backward pass of its output.
+            rank.micro_batch_s += rank.seconds(ActionKind::forward, chunk) + std::max(0.0, rank.backward_s(chunk));
         }
+        if (program_.plan->parallelism.spreads_vocabulary()) rank.outside_s = outside_s(ranks, rank);
         rank.last_s = rank.seconds(last, last_chunk);
         rank.tail_s = times_.lists_s(r, tail);
+    }
+
+    static double outside_s(const RankClass& ranks, const Rank& rank) {
+        const auto is_of_blocks = [&](const Action& action) {
+            return is_pass(action.kind) && ranks.chunks[action.chunk].part == program::ChunkPart::stage;
+        };
+        const auto first = std::find_if(ranks.actions.begin(), ranks.actions.end(), is_of_blocks);
+        const auto last = std::find_if(ranks.actions.rbegin(), ranks.actions.rend(), is_of_blocks).base();
+        double sum = 0;
+        const auto add = [&](auto from, auto to) {
+            for (; from != to; ++from) sum += is_pass(from->kind) ? rank.seconds(from->kind, from->chunk) : 0;
+        };
+        add(ranks.actions.begin(), first);
+        add(last, ranks.actions.end());
+        return sum;
     }
 
     double list_s(ClassIndex rank, SegmentListId list) {

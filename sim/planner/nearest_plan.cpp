@@ -38,8 +38,12 @@ std::vector<Choice> leanest(const PlanRequest& request) {
         const std::vector<Sharding>& shardings = list.shardings_of(family);
         choice.recompute = list.recompute.back();
         choice.recompute_parts = 0;
+        // Where full recomputation is allowed it keeps least.
+        const bool offloads = list.may_offload_activations(choice) && choice.recompute == program::Recompute::none;
+        if (offloads) choice.offload_layers = -1;
         bounder.bounds_of_each(choice, shardings, bounds);
         for (std::size_t i = 0; i < shardings.size(); ++i) {
+            if (!offloads && list.must_offload_activations(shardings[i])) continue;
             choice.sharding = shardings[i];
             found.emplace_back(bounds[i].least_memory_bytes, choice);
         }

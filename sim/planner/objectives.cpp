@@ -23,7 +23,8 @@ std::int64_t bytes_of(const PlanResult& result) {
     return static_cast<std::int64_t>(std::llround(result.peak_memory_gib * kGibibyte));
 }
 
-/// A candidate with the most recomputation of its kind, by a lower bound on its memory.
+/// A candidate with the most recomputation of its kind, or the most offloaded activations, by a lower bound on its
+/// memory.
 struct Bounded {
     std::int64_t least_bytes = 0;
     std::int64_t sequence = 0;  // total order
@@ -44,17 +45,27 @@ Queue bounded_candidates(const PlanRequest& request, const topologies::Cluster& 
     for (const Family& family : list.families) {
         Choice choice = family.choice;
         const std::vector<Sharding>& shardings = list.shardings_of(family);
+        const auto push_each = [&] {
+            bounder.bounds_of_each(choice, shardings, bounds);
+            for (std::size_t i = 0; i < shardings.size(); ++i) {
+                if (choice.offload_layers == 0 && list.must_offload_activations(shardings[i])) continue;
+                choice.sharding = shardings[i];
+                queue.push({bounds[i].least_memory_bytes, sequence++, choice});
+            }
+        };
         for (const std::int64_t micro_batch : family.micro_batches) {
             choice.micro_batch = micro_batch;
             for (const program::Recompute recompute : list.recompute) {
                 choice.recompute = recompute;
                 choice.recompute_parts = recompute == program::Recompute::selective ? most_parts : PartSet{0};
-                bounder.bounds_of_each(choice, shardings, bounds);
-                for (std::size_t i = 0; i < shardings.size(); ++i) {
-                    choice.sharding = shardings[i];
-                    queue.push({bounds[i].least_memory_bytes, sequence++, choice});
-                }
+                push_each();
             }
+            if (!list.may_offload_activations(choice)) continue;
+            choice = family.choice;
+            choice.micro_batch = micro_batch;
+            choice.offload_layers = -1;
+            push_each();
+            choice.offload_layers = 0;
         }
     }
     return queue;

@@ -1,12 +1,9 @@
 #include "sim/planner/planner.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iomanip>
-#include <limits>
 #include <map>
-#include <numeric>
 #include <queue>
 #include <random>
 #include <set>
@@ -16,11 +13,13 @@
 #include "core/error.h"
 #include "core/units.h"
 #include "sim/planner/analytic_bounds.h"
+#include "sim/planner/best_plans.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
 #include "sim/planner/misfits.h"
 #include "sim/planner/part_sets.h"
 #include "sim/planner/pruned.h"
+#include "sim/planner/search_node.h"
 #include "sim/planner/search_space.h"
 #include "sim/planner/timing.h"
 
@@ -30,46 +29,11 @@ namespace {
 using program::Plan;
 using program::PlanResult;
 using program::Recompute;
+using Node = SearchNode;
 
 /// A candidate that may be faster than one with the same pipeline by at most this share is not looked at when only the
 /// best plan is to be proven.
 constexpr double kDominance = kStepTolerance / 2;
-
-/// How well a node's bound is known, in the order in which bounds are refined.
-enum class Rung : std::uint8_t {
-    family,   // all micro-batch sizes of a pipeline; bound of its computation with the largest one
-    block,    // all shardings and kinds of recomputation of a micro-batch size; bound of its computation
-    misfit,   // a candidate that does not fit without recomputation, whose bound it has; all kinds of recomputation
-    flat,     // a candidate; analytic bounds
-    path,     // analytic bounds and the critical path
-    traffic,  // the same beside the data-parallel communication
-    lowered,  // a candidate that fits; bounds of a short lowering
-};
-
-/// What excludes a node of each rung, if its bound is too high.
-constexpr std::array<const char*, 7> kRungNames{"computation of the pipeline",
-                                                "computation of the micro-batch size",
-                                                "analytic bound without recomputation",
-                                                "analytic bound",
-                                                "critical path",
-                                                "passes beside communication",
-                                                "short lowering"};
-
-/// Candidates that may still be among the best.
-struct Node {
-    double least_step_s = 0;
-    std::int64_t sequence = 0;                               // total order
-    std::int32_t family = 0, micro_batch = 0, sharding = 0;  // indices
-    std::int16_t part_set = 0;                               // selective recomputation: index
-    std::int16_t layers = -1;                                // full recomputation; -1: not decided yet
-    Recompute recompute = Recompute::none;
-    Rung rung = Rung::family;
-};
-struct Later {
-    bool operator()(const Node& a, const Node& b) const {
-        return std::pair(a.least_step_s, a.sequence) > std::pair(b.least_step_s, b.sequence);
-    }
-};
 
 std::string one_digit(double value) {
     std::ostringstream text;
@@ -83,9 +47,8 @@ class Search {
            std::span<const double> rivals)
         : request_(request),
           cluster_(cluster),
-          keep_(keep),
           prove_(prove),
-          rivals_(rivals.begin(), rivals.end()),
+          best_(keep, prove, rivals),
           cost_(request.cluster, request.rates),
           bounder_(request, cluster, cost_),
           list_(list_candidates(request)),
@@ -102,7 +65,7 @@ class Search {
         while (!nodes_.empty()) {
             const Node node = nodes_.top();
             // A bound prunes only what is slower by more than the error of a step time.
-            if ((1 - kStepTolerance) * node.least_step_s > std::min(time_to_beat_s(), request_.most_step_s)) {
+            if ((1 - kStepTolerance) * node.least_step_s > std::min(best_.time_to_beat_s(), request_.most_step_s)) {
                 search_.least_open_s = node.least_step_s;
                 break;
             }
@@ -115,7 +78,7 @@ class Search {
                     expand(node);
                     break;
                 case Rung::misfit:
-                    recompute(node);
+                    relieve(node);
                     break;
                 case Rung::flat:
                     find_path(node);
@@ -132,6 +95,7 @@ class Search {
             }
         }
         if (fitting_.empty() && std::isinf(search_.least_open_s)) refuse();
+        search_.results = best_.take();
         for (PlanResult& result : search_.results) add_derivatives(cluster_, cost_, result);
         search_.spaces = {space_of(request_, list_)};
         for (PlanResult& misfit : misfits_.results(request_)) search_.results.push_back(std::move(misfit));
@@ -175,34 +139,52 @@ class Search {
   private:
     /// Candidates that the node stands for.
     [[nodiscard]] std::int64_t candidates_of(const Node& node) const {
-        if (node.rung == Rung::misfit) return std::max<std::int64_t>(1, std::ssize(list_.recompute) - 1);
-        if (node.rung > Rung::block) return 1;
-        const auto sizes = std::ssize(list_.families[static_cast<std::size_t>(node.family)].micro_batches);
-        return std::ssize(shardings_of(node)) * std::ssize(list_.recompute) * (node.rung == Rung::family ? sizes : 1);
+        if (node.rung > Rung::misfit) return 1;
+        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
+        const std::vector<Sharding>& shardings = shardings_of(node);
+        if (node.rung == Rung::misfit) {
+            const std::int64_t ways =
+                list_.savings_of(family.choice, shardings[static_cast<std::size_t>(node.sharding)]);
+            return std::max<std::int64_t>(1, ways - 1);
+        }
+        std::int64_t candidates = 0;
+        for (const Sharding& sharding : shardings) candidates += list_.savings_of(family.choice, sharding);
+        return candidates * (node.rung == Rung::family ? std::ssize(family.micro_batches) : 1);
     }
     /// One of these candidates.
     [[nodiscard]] Choice draw(Node node, std::mt19937_64& random) {
         const auto index = [&](std::size_t count) { return random() % count; };
-        if (node.rung == Rung::family) {
-            const Family& family = list_.families[static_cast<std::size_t>(node.family)];
-            node.micro_batch = static_cast<std::int32_t>(index(family.micro_batches.size()));
+        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
+        const std::vector<Sharding>& shardings = shardings_of(node);
+        const auto sharding = [&]() -> const Sharding& { return shardings[static_cast<std::size_t>(node.sharding)]; };
+        if (node.rung == Rung::family) node.micro_batch = static_cast<std::int32_t>(index(family.micro_batches.size()));
+        if (node.rung <= Rung::block) {
+            do node.sharding = static_cast<std::int32_t>(index(shardings.size()));
+            while (list_.savings_of(family.choice, sharding()) == 0);
         }
-        if (node.rung <= Rung::block) node.sharding = static_cast<std::int32_t>(index(shardings_of(node).size()));
         if (node.rung <= Rung::misfit) {
             node.recompute = list_.recompute[index(list_.recompute.size())];
             node.part_set = static_cast<std::int16_t>(index(part_sets_.size()));
+            node.offloads = list_.must_offload_activations(sharding()) ||
+                            (list_.may_offload_activations(family.choice) && index(list_.recompute.size() + 1) == 0);
+            if (node.offloads) node.recompute = Recompute::none;
         }
         node.rung = Rung::flat;
         Choice choice = choice_of(node);
-        if (choice.recompute == Recompute::full && choice.recompute_layers < 0) {
+        if (has_layers(node) && choice.relieved_layers() < 0) {
             const auto blocks = static_cast<std::size_t>(std::max<std::int64_t>(1, bounder_.largest_chunk(choice)));
-            choice.recompute_layers = static_cast<std::int64_t>(1 + index(blocks));
+            choice.relieved_layers() = static_cast<std::int64_t>(1 + index(blocks));
         }
         return choice;
     }
 
     [[nodiscard]] bool allows(Recompute kind) const {
         return std::find(list_.recompute.begin(), list_.recompute.end(), kind) != list_.recompute.end();
+    }
+
+    /// Whether the candidate recomputes or offloads a number of blocks.
+    [[nodiscard]] static bool has_layers(const Node& node) {
+        return node.offloads || node.recompute == Recompute::full;
     }
 
     [[nodiscard]] const std::vector<Sharding>& shardings_of(const Node& node) const {
@@ -219,7 +201,7 @@ class Search {
         if (node.recompute == Recompute::selective) {
             choice.recompute_parts = part_sets_[static_cast<std::size_t>(node.part_set)];
         }
-        choice.recompute_layers = node.layers;
+        (node.offloads ? choice.offload_layers : choice.recompute_layers) = node.layers;
         return choice;
     }
 
@@ -262,24 +244,51 @@ class Search {
         }
     }
 
-    /// Pushes the candidates of a block: those that may fit, and those for which recomputation has to be tried. As
-    /// recomputation only adds time, the bound without it holds with it, and most blocks need no costs with it.
+    /// Pushes the candidates of a block: those that may fit, and those for which recomputation or offload has to be
+    /// tried. As both only add time, the bound without them holds with them, and most blocks need no costs with them.
     void expand(const Node& block) {
-        const std::vector<Sharding>& shardings = shardings_of(block);
         Node node = block;
         node.rung = Rung::flat;
-        search_.bounded += std::ssize(shardings);
+        push_least(node, list_.tried_first(shardings_of(node), allows(Recompute::none)));
+        --misfits_.open(choice_of(node));
+    }
+
+    /// Pushes candidates with these shardings, and in place of those that do not fit also those with more on the host.
+    void push_least(Node node, std::vector<std::size_t> tried) {
+        const std::vector<Sharding>& shardings = shardings_of(node);
         bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
-        std::vector<std::size_t> remaining(shardings.size());
-        std::iota(remaining.begin(), remaining.end(), 0);
-        if (allows(Recompute::none)) remaining = push_fitting(node, std::ssize(list_.recompute) == 1);
+        const bool saves_activations = may_save_activations(node);
+        std::vector<std::size_t> misfits;
+        for (std::size_t n = 0; n < tried.size(); ++n) {  // grows
+            const std::size_t i = tried[n];
+            const AnalyticBounds& found = bounds_[i];
+            node.sharding = static_cast<std::int32_t>(i);
+            if (list_.savings_of(choice_of(node), shardings[i]) == 0) continue;
+            if (!allows(Recompute::none) || list_.must_offload_activations(shardings[i])) {
+                misfits.push_back(i);
+                continue;
+            }
+            if (push_if_fits(node, found)) continue;
+            if (const std::optional<std::size_t> more = more_offload(shardings, i)) tried.push_back(*more);
+            const bool by_states = found.least_state_bytes > limit_;
+            if (by_states || !saves_activations) {
+                note(choice_of(node), found.least_memory_bytes, by_states);
+            } else {
+                misfits.push_back(i);
+            }
+        }
+        search_.bounded += std::ssize(tried);
         node.rung = Rung::misfit;
-        for (const std::size_t i : remaining) {
+        for (const std::size_t i : misfits) {
             node.sharding = static_cast<std::int32_t>(i);
             ++misfits_.open(choice_of(node));
             push(node, bounds_[i].least_step_s);
         }
-        --misfits_.open(choice_of(node));
+    }
+
+    /// Whether candidates of the block may recompute or offload activations.
+    [[nodiscard]] bool may_save_activations(const Node& node) const {
+        return list_.recompute.back() != Recompute::none || list_.may_offload_activations(choice_of(node));
     }
 
     /// Analytic bounds of one candidate.
@@ -288,10 +297,24 @@ class Search {
         return bounds_[static_cast<std::size_t>(node.sharding)];
     }
 
-    /// Pushes the candidate, which does not fit without recomputation, with the least of each kind with which it may.
-    void recompute(Node node) {
-        const Choice without = choice_of(node);
+    /// Pushes the candidate, which does not fit as it is, with the least recomputation or offloaded activations of each
+    /// kind with which it may.
+    void relieve(Node node) {
         node.rung = Rung::flat;
+        const Choice choice = choice_of(node);
+        if (list_.may_offload_activations(choice)) offload_activations(node);
+        if (!list_.must_offload_activations(choice.sharding)) recompute(node);
+        --misfits_.open(choice);
+    }
+
+    void offload_activations(Node node) {
+        node.offloads = true;
+        push_blocks(node, bound(node));
+    }
+
+    void recompute(Node node) {
+        if (list_.recompute.back() == Recompute::none) return;
+        const Choice without = choice_of(node);
         // Full recomputation keeps less than any set of parts, unless a split backward keeps for its second half what
         // it recomputed for the first. What does not fit with it need not be costed with sets.
         const bool keeps_least = !row_of(without.schedule).splits_backward();
@@ -301,14 +324,13 @@ class Search {
             const AnalyticBounds all = bound(node);
             may_fit = !keeps_least || all.least_lasting_bytes <= limit_;
             if (!may_fit) note(allows(Recompute::full) ? choice_of(node) : without, all.least_lasting_bytes, false);
-            if (may_fit && allows(Recompute::full)) recompute_blocks(node, all);
+            if (may_fit && allows(Recompute::full)) push_blocks(node, all);
         }
         if (may_fit && allows(Recompute::selective)) recompute_parts(node);
-        --misfits_.open(without);
     }
 
-    /// `all`: the bounds with all blocks recomputed.
-    void recompute_blocks(Node node, AnalyticBounds all) {
+    /// Pushes the candidate with one block of each chunk, or more, recomputed or offloaded. `all`: the bounds with all.
+    void push_blocks(Node node, AnalyticBounds all) {
         ++search_.bounded;
         node.layers = 1;
         const AnalyticBounds one = bound(node);
@@ -354,24 +376,6 @@ class Search {
         return true;
     }
 
-    /// Pushes the node with each of the shardings that may fit by `bounds_`. Returns the others, without those that
-    /// never fit, which are refused: those whose states are too large, or all if `is_last`.
-    std::vector<std::size_t> push_fitting(Node node, bool is_last) {
-        std::vector<std::size_t> remaining;
-        for (std::size_t i = 0; i < bounds_.size(); ++i) {
-            const AnalyticBounds& found = bounds_[i];
-            node.sharding = static_cast<std::int32_t>(i);
-            if (push_if_fits(node, found)) continue;
-            const bool by_states = found.least_state_bytes > limit_;
-            if (is_last || by_states) {
-                note(choice_of(node), found.least_memory_bytes, by_states);
-            } else {
-                remaining.push_back(i);
-            }
-        }
-        return remaining;
-    }
-
     /// With its bound, or a further one if that is higher.
     void push(Node node, double least_step_s = 0) {
         node.least_step_s = std::max(node.least_step_s, least_step_s);
@@ -403,32 +407,34 @@ class Search {
         const Choice choice = choice_of(node);
         return std::any_of(known->second.begin(), known->second.end(), [&](const Node& other) {
             if (other.recompute != Recompute::none && other.recompute != node.recompute) return false;
+            if (other.offloads && !node.offloads) return false;
             if (other.part_set > node.part_set || other.layers > node.layers) return false;
             return bounder_.most_excess_s(choice, shardings_of(node), static_cast<std::size_t>(other.sharding),
                                           static_cast<std::size_t>(node.sharding)) <= kDominance * node.least_step_s;
         });
     }
 
-    /// Raises recompute_layers to the smallest number with which the plan fits; false if no number does. That number
-    /// is near the one that the analytic bound gives.
+    /// Raises Choice::relieved_layers to the smallest number with which the plan fits; false if no number does. That
+    /// number is near the one that the analytic bound gives.
     bool settle_layers(Choice& choice) {
         const std::int64_t most = bounder_.largest_chunk(choice);
-        std::int64_t low = choice.recompute_layers, high = low;
+        std::int64_t low = choice.relieved_layers(), high = low;
         Choice tried = choice;
+        std::int64_t& layers = tried.relieved_layers();
         for (std::int64_t step = 1; memory_of(tried) > limit_; step *= 2) {
-            low = tried.recompute_layers + 1;
+            low = layers + 1;
             if (low > most) return false;
-            high = tried.recompute_layers = std::min(most, tried.recompute_layers + step);
+            high = layers = std::min(most, layers + step);
         }
         while (low < high) {
-            tried.recompute_layers = (low + high) / 2;
+            layers = (low + high) / 2;
             if (memory_of(tried) <= limit_) {
-                high = tried.recompute_layers;
+                high = layers;
             } else {
-                low = tried.recompute_layers + 1;
+                low = layers + 1;
             }
         }
-        choice.recompute_layers = low;
+        choice.relieved_layers() = low;
         return true;
     }
 
@@ -449,12 +455,13 @@ class Search {
         note(choice_of(node), bytes, false);
     }
 
-    /// Settles the number of recomputed blocks by the analytic bounds, and adds the bound of the critical path.
+    /// Settles the number of recomputed or offloaded blocks by the analytic bounds, and adds the bound of the critical
+    /// path.
     void find_path(Node node) {
         Choice choice = choice_of(node);
-        if (node.recompute == Recompute::full && node.layers < 0) {
-            choice.recompute_layers = bounder_.fewest_recomputed(choice, limit_);
-            node.layers = static_cast<std::int16_t>(choice.recompute_layers);
+        if (has_layers(node) && node.layers < 0) {
+            choice.relieved_layers() = bounder_.fewest_recomputed(choice, limit_);
+            node.layers = static_cast<std::int16_t>(choice.relieved_layers());
             node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
         }
         node.least_step_s = std::max(node.least_step_s, bounder_.path_s(choice));
@@ -474,14 +481,14 @@ class Search {
     void lower_node(Node node) {
         Choice choice = choice_of(node);
         const auto closes = [&] { --misfits_.open(choice); };
-        if (node.recompute == Recompute::full) {
+        if (has_layers(node)) {
             if (!settle_layers(choice)) {
-                choice.recompute_layers = bounder_.largest_chunk(choice);
+                choice.relieved_layers() = bounder_.largest_chunk(choice);
                 note(choice, memory_of(choice), false);
                 return closes();
             }
-            if (choice.recompute_layers != node.layers) {
-                node.layers = static_cast<std::int16_t>(choice.recompute_layers);
+            if (choice.relieved_layers() != node.layers) {
+                node.layers = static_cast<std::int16_t>(choice.relieved_layers());
                 node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
                 return push(node);
             }
@@ -503,12 +510,23 @@ class Search {
             push(node);
         } else if (node.recompute == Recompute::selective) {
             recompute_more(node);
-        } else if (node.recompute == Recompute::none && std::ssize(list_.recompute) > 1) {
-            ++misfits_.open(choice);
-            recompute(node);
-        } else {
+        } else if (node.recompute != Recompute::none || node.offloads || !push_leaner(node)) {
             note(choice, found.peak_memory_bytes, false);
         }
+    }
+
+    /// Pushes what may fit in place of a candidate without recomputation; false if the request allows nothing else.
+    bool push_leaner(Node node) {
+        node.rung = Rung::flat;
+        const std::optional<std::size_t> more =
+            more_offload(shardings_of(node), static_cast<std::size_t>(node.sharding));
+        const bool saves_activations = may_save_activations(node);
+        if (saves_activations) {
+            ++misfits_.open(choice_of(node));
+            relieve(node);
+        }
+        if (more.has_value()) push_least(node, {*more});
+        return saves_activations || more.has_value();
     }
 
     void simulate(const Node& node) {
@@ -517,29 +535,7 @@ class Search {
         ++search_.simulated;
         PlanResult result = timed(plan, cluster_, cost_);
         check_fit(memory_of(choice), limit_, result);
-        const auto faster = [](const PlanResult& a, const PlanResult& b) { return a.step_time_s < b.step_time_s; };
-        std::vector<PlanResult>& results = search_.results;
-        results.insert(std::upper_bound(results.begin(), results.end(), result, faster), std::move(result));
-        if (results.size() + rivals_before(results.back().step_time_s) > keep_) results.pop_back();
-    }
-
-    [[nodiscard]] std::size_t rivals_before(double step_time_s) const {
-        return static_cast<std::size_t>(std::upper_bound(rivals_.begin(), rivals_.end(), step_time_s) -
-                                        rivals_.begin());
-    }
-
-    /// The step time of the last plan to be proven, rivals included; infinite while there are too few plans.
-    [[nodiscard]] double time_to_beat_s() const {
-        const std::vector<PlanResult>& results = search_.results;
-        if (results.size() + rivals_.size() < keep_) return std::numeric_limits<double>::infinity();
-        std::size_t own = 0, other = 0;
-        double last = 0;
-        while (own + other < prove_) {
-            const bool is_own =
-                other == rivals_.size() || (own < results.size() && results[own].step_time_s < rivals_[other]);
-            last = is_own ? results[own++].step_time_s : rivals_[other++];
-        }
-        return last;
+        best_.add(std::move(result));
     }
 
     [[noreturn]] void refuse() const {
@@ -549,8 +545,8 @@ class Search {
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
-    std::size_t keep_, prove_;
-    const std::vector<double> rivals_;
+    std::size_t prove_;
+    BestPlans best_;
     RooflineCost cost_;
     AnalyticBounder bounder_;
     const CandidateList list_;

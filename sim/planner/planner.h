@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "sim/planner/exclusion.h"
+#include "sim/planner/offload.h"
 #include "sim/program/plan.h"
 #include "sim/program/plan_result.h"
 #include "sim/program/run_record.h"
@@ -34,12 +35,18 @@ struct PlanRequest {
     std::vector<program::Schedule> schedules{program::Schedule::one_f_one_b};
     std::vector<program::DataParallel> data_parallel{program::DataParallel::ddp};
     std::vector<program::Recompute> recompute{program::Recompute::none};
+    std::vector<program::VocabularyParallel> vocabulary_parallel{program::VocabularyParallel::none};
+    /// More than `none` is tried only where a candidate does not fit without it (if `none` is allowed), because it is
+    /// never faster.
+    std::vector<Offload> offload{Offload::none};
     bool tries_shard_groups = false;        // HSDP
     bool tries_keeping_parameters = false;  // zero3: also without freeing parameters after the forward pass
     bool tries_rank_orders = false;         // also pp before dp
     bool tries_part_sets = false;           // selective recomputation of more or fewer parts than selective_parts()
+    bool tries_expert_tensor = false;  // also experts that are sharded over some or all tensor-parallel ranks (etp)
     // 0: any; otherwise only plans with this degree or micro-batch size.
     std::int64_t tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch_size = 0, chunks = 0, dp_shard = 0;
+    std::int64_t etp = 0;                                     // 0: 1, or any if tries_expert_tensor
     std::optional<bool> reshard_after_forward, pp_before_dp;  // empty: any
     std::vector<std::int64_t> stage_layers;                   // blocks of each virtual stage; empty: any
     std::map<std::string, std::string> origins;
@@ -67,6 +74,10 @@ inline constexpr std::int64_t kLeastContextPositions = 1024;
 /// 1f1b covers gpipe and naive; zb-1p and the dualpipes need twice the memory of zb-v or an order that takes long to
 /// find.
 void allow_every_technique(PlanRequest& request);
+
+/// Also allows what the implementation has of expert tensor parallelism, DualPipe-V, vocabulary parallelism and
+/// offload. A request that allows every technique is left as it is otherwise.
+void allow_full_space(PlanRequest& request);
 
 struct PlanSearch {
     /// The best feasible plans by step time. Then, for each mesh (tp, pp, dp, cp, ep) on which nothing fits, the

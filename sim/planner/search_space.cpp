@@ -9,6 +9,8 @@
 namespace orrery::sim {
 namespace {
 
+using program::VocabularyParallel;
+
 std::string joined(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
@@ -23,8 +25,10 @@ std::string numbers(const std::set<std::int64_t>& values) {
 
 /// Collects the values of the candidates.
 struct Values {
-    std::set<std::int64_t> tp, pp, dp, cp, ep, chunks, micro_batches, shards;
+    std::set<std::int64_t> tp, pp, dp, cp, ep, etp, chunks, micro_batches, shards;
     std::set<program::Schedule> schedules;
+    std::set<VocabularyParallel> vocabularies;
+    std::set<Offload> offloads;
     std::set<program::DataParallel> kinds;
     bool without_sp = false, with_sp = false, even = false, uneven = false, freed = false, kept = false,
          dp_first = false, pp_first = false;
@@ -33,7 +37,11 @@ struct Values {
         for (const Family& family : list.families) {
             add(family.choice);
             micro_batches.insert(family.micro_batches.begin(), family.micro_batches.end());
-            for (const Sharding& sharding : list.shardings_of(family)) add(sharding, family.choice);
+            for (const Sharding& sharding : list.shardings_of(family)) {
+                add(sharding, family.choice);
+                if (!list.must_offload_activations(sharding)) offloads.insert(sharding.offload);
+            }
+            if (list.may_offload_activations(family.choice)) offloads.insert(Offload::activations);
         }
     }
 
@@ -44,7 +52,11 @@ struct Values {
         dp.insert(choice.dp);
         cp.insert(choice.cp);
         ep.insert(choice.ep);
-        if (choice.pp > 1) schedules.insert(choice.schedule);
+        etp.insert(choice.etp);
+        if (choice.pp > 1) {
+            schedules.insert(choice.schedule);
+            vocabularies.insert(choice.vocabulary);
+        }
         chunks.insert(choice.chunks);
         (choice.sequence_parallel ? with_sp : without_sp) = true;
         (choice.ends == program::EndWeights() ? even : uneven) = true;
@@ -80,6 +92,7 @@ std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, c
     add("tp", numbers(values.tp));
     add("cp", numbers(values.cp));
     if (request.model.has_experts()) add("ep", numbers(values.ep));
+    if (values.etp != std::set<std::int64_t>{1}) add("etp", numbers(values.etp));
     add("pp", numbers(values.pp));
     add("dp", numbers(values.dp));
     add("sp", either(values.without_sp, "no", values.with_sp, "yes"));
@@ -92,6 +105,8 @@ std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, c
                                                     : either(values.dp_first, dp_first, values.pp_first, pp_first));
     add("schedule", names(values.schedules));
     add("VPP", numbers(values.chunks));
+    const bool spreads = !values.vocabularies.empty() && *values.vocabularies.rbegin() != VocabularyParallel::none;
+    if (spreads) add("vocabulary", names(values.vocabularies));
     add("stages", request.stage_layers.empty() ? either(values.even, "even", values.uneven, "uneven (balanced)")
                                                : program::stage_layout_text(request.stage_layers));
     std::vector<std::string> recompute;
@@ -100,6 +115,14 @@ std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, c
         recompute.push_back(name_of(kind) + (only_where_needed ? " where needed to fit" : ""));
     }
     add("recompute", joined(recompute));
+    if (values.offloads != std::set{Offload::none}) {
+        std::vector<std::string> offloads;
+        for (const Offload kind : values.offloads) {
+            const bool only_where_needed = kind != *values.offloads.begin() && values.offloads.contains(Offload::none);
+            offloads.push_back(std::string(name_of(kind)) + (only_where_needed ? " where needed to fit" : ""));
+        }
+        add("offload", joined(offloads));
+    }
     add("micro-batch", numbers(values.micro_batches));
     return choices;
 }
@@ -128,9 +151,10 @@ std::vector<std::string> outside(const PlanRequest& request, const CandidateList
     if (pipelines) {
         add_names("schedules", unsearched(supports, supports.schedules, names_of<program::Schedule>(), tried));
         texts.emplace_back("other uneven stages than those that balance embedding and head");
+        tried.assign(1, name_of(VocabularyParallel::none));
+        for (const VocabularyParallel kind : request.vocabulary_parallel) tried.push_back(name_of(kind));
         add_names("vocabulary parallelism",
-                  unsearched(supports, supports.vocabulary_parallel, names_of<program::VocabularyParallel>(),
-                             {name_of(program::VocabularyParallel::none)}));
+                  unsearched(supports, supports.vocabulary_parallel, names_of<VocabularyParallel>(), tried));
     }
     tried.clear();
     for (const program::DataParallel kind : request.data_parallel) tried.push_back(name_of(kind));
@@ -140,9 +164,20 @@ std::vector<std::string> outside(const PlanRequest& request, const CandidateList
         texts.push_back("micro-batches above " + std::to_string(kEveryMicroBatch) +
                         " that lie within an eighth of one that is searched");
     }
-    texts.emplace_back("recomputation that is not needed to fit, and other sets of recomputed parts or blocks");
-    add_names("offload of", unsearched(supports, supports.offload, {"activations", "optimizer", "parameters"}, {}));
-    if (request.model.has_experts() && (supports.source.empty() || models::Support::lists(supports.axes, "etp"))) {
+    const bool offloads_more = request.offload.size() > 1;
+    texts.emplace_back(offloads_more
+                           ? "recomputation or offload that is not needed to fit, recomputation beside offloaded "
+                             "activations, and other sets of recomputed parts or blocks"
+                           : "recomputation that is not needed to fit, and other sets of recomputed parts or "
+                             "blocks");
+    tried.clear();
+    for (const Offload kind : request.offload) tried.emplace_back(name_of(kind));
+    add_names("offload of", unsearched(supports, supports.offload, {"activations", "optimizer", "parameters"}, tried));
+    const bool tries_etp = request.tries_expert_tensor || request.etp != 0;
+    if (tries_etp && request.model.has_experts() && request.etp == 0) {
+        texts.emplace_back("experts sharded over other numbers of ranks than divisors of tp");
+    } else if (!tries_etp && request.model.has_experts() &&
+               (supports.source.empty() || models::Support::lists(supports.axes, "etp"))) {
         texts.emplace_back("experts sharded over tensor-parallel ranks (etp)");
     }
     texts.emplace_back("other orders of the mesh's axes, and other placements of ranks");

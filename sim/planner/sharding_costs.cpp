@@ -27,7 +27,7 @@ std::int64_t dense_shards(const Choice& choice) {
 }
 
 std::int64_t expert_shards(const Choice& choice) {
-    return std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / choice.ep) * copies_of(choice);
+    return std::max<std::int64_t>(1, choice.dp * choice.cp * choice.tp / (choice.ep * choice.etp)) * copies_of(choice);
 }
 
 bool reduces_units(const Choice& choice) {
@@ -85,6 +85,7 @@ const ShardingCosts::Groups& ShardingCosts::groups_of(const Choice& choice) {
                      .pp = choice.pp,
                      .cp = choice.cp,
                      .ep = choice.ep,
+                     .etp = choice.etp,
                      .sharding = {.data_parallel = DataParallel::zero1,
                                   .dp_shard = choice.sharding.dp_shard,
                                   .pp_before_dp = choice.sharding.pp_before_dp}};
@@ -169,7 +170,28 @@ double ShardingCosts::update_s(const Choice& choice, const LayerCosts& costs, co
     update.flops *= share;
     update.bytes_read *= share;
     update.bytes_written *= share;
-    return cost_.operator_seconds(update);
+    return choice.sharding.offload == Offload::none ? cost_.operator_seconds(update) : host_update_s(choice, update);
+}
+
+/// The gradients are copied to the host, which updates the states and sends the parameters back unless it keeps them.
+double ShardingCosts::host_update_s(const Choice& choice, const models::Operator& update) const {
+    if (request_.cluster.device.host_runs_compute) return cost_.operator_seconds(update);
+    const program::Precision& precision = request_.training.precision;
+    const std::int64_t parameter = size_of(precision.parameter);
+    const std::int64_t gradient = std::min(size_of(precision.gradient), parameter);
+    const bool sends_back = choice.sharding.offload != Offload::parameters;
+    return copy_s(update.elements * gradient) + cost_.host_seconds(update, active_devices()) +
+           (sends_back ? copy_s(update.elements * parameter) : 0);
+}
+
+double ShardingCosts::copy_s(std::int64_t bytes) const {
+    models::Operator copy{.kind = models::OpKind::copy_to_host};
+    copy.bytes_written = static_cast<double>(bytes);
+    return cost_.copy_seconds(copy, active_devices());
+}
+
+std::int64_t ShardingCosts::active_devices() const {
+    return std::min(request_.devices, request_.cluster.devices_per_node);
 }
 
 /// The elements from which on a bucket is closed, and which a unit does not exceed.
@@ -240,12 +262,13 @@ double ShardingCosts::staging_s(const Choice& choice, std::int64_t elements, con
 double ShardingCosts::state_bytes(const Choice& choice, const RankElements& own) const {
     const program::Training& training = request_.training;
     const program::Precision& precision = training.precision;
-    if (training.memory.offload_parameters) return 0;
+    const Offload offload = choice.sharding.offload;
     const program::DataParallelRow& kind = kind_of(choice);
     const bool fp32_shards = kind.shards_parameters && request_.implementation.stores_fp32_shards;
     const bool has_master = precision.master_weights && !fp32_shards;
-    const std::int64_t parameter = fp32_shards ? 4 : size_of(precision.parameter);
-    const std::int64_t update = training.memory.offload_optimizer ? 0 : training.state_bytes() + (has_master ? 4 : 0);
+    const std::int64_t stored = fp32_shards ? 4 : size_of(precision.parameter);
+    const std::int64_t parameter = offload == Offload::parameters ? 0 : stored;
+    const std::int64_t update = offload == Offload::none ? training.state_bytes() + (has_master ? 4 : 0) : 0;
     // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
     const std::int64_t gradient = kind.shards_gradients
                                       ? std::min(size_of(precision.gradient), size_of(precision.parameter))
@@ -367,6 +390,8 @@ double ShardingCosts::units_of(const Choice& choice, const RankElements& own, st
 
 double ShardingCosts::most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
                                     const ShardedRank& b) const {
+    // The bound of an update on the host is not its time.
+    if (of_a.sharding.offload != of_b.sharding.offload) return std::numeric_limits<double>::infinity();
     const auto longer = [](double mine, double its) { return std::max(0.0, mine - its); };
     const auto m = static_cast<double>(micro_batches_of(request_, of_a));
     return longer(a.update_s, b.update_s) +

@@ -57,7 +57,8 @@ class ShardingCosts {
     /// How many units of a chunk with so many blocks are reduced or gathered one after the other, at most.
     [[nodiscard]] double units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const;
     /// By how much the step with rank `a` may at most be longer than that with rank `b`: the sum over all parts of the
-    /// step of what they take longer. `of_a` and `of_b` are the choices, of one kind of data parallelism.
+    /// step of what they take longer. `of_a` and `of_b` are the choices, of one kind of data parallelism. Infinite if
+    /// they keep other things on the host.
     [[nodiscard]] double most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
                                        const ShardedRank& b) const;
 
@@ -67,6 +68,8 @@ class ShardingCosts {
     [[nodiscard]] static double gathers(const Choice& choice) { return choice.sharding.reshards ? 2 : 1; }
     /// Bytes of one micro-batch's hidden states between two stages.
     [[nodiscard]] std::int64_t hidden_bytes(const Choice& choice) const;
+    /// Of a copy between a device and the host, while all devices of the plan copy.
+    [[nodiscard]] double copy_s(std::int64_t bytes) const;
 
   private:
     /// A group's placement, interned.
@@ -104,6 +107,8 @@ class ShardingCosts {
     [[nodiscard]] DType gradient_type(const Choice& choice) const;
     [[nodiscard]] bool is_staged(const Choice& choice) const;
     [[nodiscard]] double update_s(const Choice& choice, const LayerCosts& costs, const RankElements& own) const;
+    [[nodiscard]] std::int64_t active_devices() const;  // of a node
+    [[nodiscard]] double host_update_s(const Choice& choice, const models::Operator& update) const;
     [[nodiscard]] double staging_s(const Choice& choice, std::int64_t elements, const RankElements& own) const;
     void add_reductions(const Choice& choice, const RankElements& own, ShardedRank& rank);
     void add_gathers(const Choice& choice, const RankElements& own, ShardedRank& rank);

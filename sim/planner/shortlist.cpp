@@ -138,7 +138,7 @@ class Shortlister {
     double tight_bound(const Kind& kind) {
         Space& space = *spaces_[kind.request];
         // Only full recomputation bounds the memory of all candidates from below.
-        const bool is_leanest = space.list.recompute.back() == Recompute::full;
+        const bool is_leanest = space.list.recompute.back() == Recompute::full && !space.list.offloads_activations;
         double least = kNever;
         std::vector<AnalyticBounds> leanest, fastest;
         for (const Family& family : space.list.families) {

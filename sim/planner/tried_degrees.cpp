@@ -47,6 +47,14 @@ std::vector<std::int64_t> TriedDegrees::expert_degrees() const {
     return degrees;
 }
 
+std::vector<std::int64_t> TriedDegrees::expert_tensor_degrees(std::int64_t tp) const {
+    if (request_.etp != 0) return {request_.etp};
+    if (!request_.tries_expert_tensor || !model_.has_experts() || !has_axis("etp", 2, 0)) return {1};
+    std::vector<std::int64_t> degrees = divisors(tp);
+    std::erase_if(degrees, [&](std::int64_t etp) { return model_.moe.expert_ffn_hidden % etp != 0; });
+    return degrees;
+}
+
 bool TriedDegrees::sequence_parallel(bool on, std::int64_t tp) const {
     return on ? tp > 1 : tp == 1 || !model_.has_experts();
 }
@@ -71,12 +79,15 @@ std::vector<Choice> TriedDegrees::layer_cuts() const {
         for (std::int64_t cp = 1; tp * cp <= request_.devices; ++cp) {
             if (!context(cp)) continue;
             for (const std::int64_t ep : expert_degrees()) {
-                Choice cut{.dp = ep / std::gcd(ep, tp * cp), .tp = tp, .cp = cp, .ep = ep};
-                if (batch % cut.dp != 0 || cut.dp * tp * cp > request_.devices) continue;
-                for (const std::int64_t size : divisors(batch / cut.dp)) {
-                    if (!is_wanted(request_.micro_batch_size, size) || is_too_large(size)) continue;
-                    cut.micro_batch = size;
-                    add_cut(cut, cuts);
+                for (const std::int64_t etp : expert_tensor_degrees(tp)) {
+                    const std::int64_t experts = ep * etp;
+                    Choice cut{.dp = experts / std::gcd(experts, tp * cp), .tp = tp, .cp = cp, .ep = ep, .etp = etp};
+                    if (batch % cut.dp != 0 || cut.dp * tp * cp > request_.devices) continue;
+                    for (const std::int64_t size : divisors(batch / cut.dp)) {
+                        if (!is_wanted(request_.micro_batch_size, size) || is_too_large(size)) continue;
+                        cut.micro_batch = size;
+                        add_cut(cut, cuts);
+                    }
                 }
             }
         }

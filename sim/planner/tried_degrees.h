@@ -52,6 +52,9 @@ class TriedDegrees {
     [[nodiscard]] bool pipeline(std::int64_t pp) const;
     [[nodiscard]] bool context(std::int64_t cp) const;
     [[nodiscard]] std::vector<std::int64_t> expert_degrees() const;
+    /// Tensor-parallel degrees of the experts beside this one of the other layers: its divisors that divide the
+    /// experts' width, if the request tries them.
+    [[nodiscard]] std::vector<std::int64_t> expert_tensor_degrees(std::int64_t tp) const;
     /// Both are tried with tp > 1, but a mixture of experts needs sequence parallelism there.
     [[nodiscard]] bool sequence_parallel(bool on, std::int64_t tp) const;
     [[nodiscard]] bool is_too_large(std::int64_t micro_batch) const;
@@ -59,8 +62,8 @@ class TriedDegrees {
     /// "; implementation X has no tp, no pp", for an error message; empty if it has all axes.
     [[nodiscard]] std::string missing_axes() const;
 
-    /// Every way in which a plan on at most request.devices devices may cut layers and batch: tp, cp, ep, sequence
-    /// parallelism and micro-batch size, on one stage with the fewest replicas that hold all experts.
+    /// Every way in which a plan on at most request.devices devices may cut layers and batch: tp, cp, ep, etp,
+    /// sequence parallelism and micro-batch size, on one stage with the fewest replicas that hold all experts.
     [[nodiscard]] std::vector<Choice> layer_cuts() const;
 
   private:

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <random>
+#include <set>
+#include <utility>
+#include <vector>
 
 #include "core/units.h"
 #include "sim/planner/part_sets.h"
@@ -18,18 +20,22 @@ namespace {
 using program::DataParallel;
 using program::Recompute;
 using program::Schedule;
+using program::VocabularyParallel;
 
 struct Drawn {
     PlanRequest request;
     std::vector<Choice> choices;
 };
 
+/// Orrery's own schedules beyond those that the search tries.
+PlanRequest with_every_schedule(PlanRequest request) {
+    request.schedules = {Schedule::one_f_one_b, Schedule::gpipe, Schedule::interleaved, Schedule::zb_h1,
+                         Schedule::zb_h2,       Schedule::zb_v,  Schedule::dualpipe,    Schedule::dualpipe_v};
+    return request;
+}
+
 /// A random sample of a request's candidates, with a fixed seed.
 Drawn draw(PlanRequest request, int count) {
-    if (request.implementation.name == "orrery") {
-        request.schedules = {Schedule::one_f_one_b, Schedule::gpipe, Schedule::interleaved, Schedule::zb_h1,
-                             Schedule::zb_h2,       Schedule::zb_v,  Schedule::dualpipe,    Schedule::dualpipe_v};
-    }
     if (request.implementation.name != "orrery") {
         request.rates = program::resolve_rates(request.implementation, request.cluster);
     }
@@ -49,6 +55,10 @@ Drawn draw(PlanRequest request, int count) {
         if (choice.recompute == Recompute::full) {
             const std::int64_t most = largest_stage(plan_of(request, choice));
             choice.recompute_layers = static_cast<std::int64_t>(1 + random() % static_cast<std::uint64_t>(most));
+        }
+        if (choice.recompute == Recompute::none && list.may_offload_activations(choice)) {
+            const std::int64_t most = largest_stage(plan_of(request, choice));
+            choice.offload_layers = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most + 1));
         }
         if (choice.pp <= 8) drawn.choices.push_back(choice);
     }
@@ -95,14 +105,59 @@ PlanRequest with_bf16_moments(PlanRequest request) {
     return request;
 }
 
-TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
-    std::map<Schedule, int> schedules;
-    double memory_share = 0, analytic_share = 0, traffic_share = 0, lowered_share = 0;
+/// Sums over choices of the share of the exact figure that each bound reaches.
+struct Shares {
+    double memory = 0, analytic = 0, traffic = 0, lowered = 0;
     int count = 0;
+};
+
+/// Checks that every bound of the choices is below what it bounds.
+void expect_below(const Drawn& drawn, Shares& shares) {
+    const topologies::Cluster cluster(drawn.request.cluster);
+    const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
+    AnalyticBounder bounder(drawn.request, cluster, cost);
+    for (const Choice& choice : drawn.choices) {
+        const program::Plan plan = plan_of(drawn.request, choice);
+        const AnalyticBounds analytic = bounder.bounds(choice);
+        const LoweredBounds lowered = lowered_bounds(plan, cluster, cost);
+        const double step = timed(plan, cluster, cost).step_time_s;
+        EXPECT_LE(analytic.least_state_bytes, analytic.least_lasting_bytes);
+        EXPECT_LE(analytic.least_lasting_bytes, analytic.least_memory_bytes);
+        if (choice.recompute == Recompute::selective) {  // full recomputation keeps less, as the search assumes
+            Choice full = choice;
+            full.recompute = Recompute::full;
+            EXPECT_LE(bounder.bounds(full).least_lasting_bytes, lowered.peak_memory_bytes) << plan.name;
+        }
+        EXPECT_LE(analytic.least_memory_bytes, lowered.peak_memory_bytes) << plan.name;
+        // Tolerance for pipelines that have not reached steady state by the measured step.
+        EXPECT_LE((1 - 1e-3) * bounder.least_computation_s(choice), step) << plan.name;
+        // What saves memory only adds time, as the search assumes.
+        Choice leaving = without_recomputation(choice);
+        leaving.sharding.offload = Offload::none;
+        EXPECT_LE((1 - 1e-3) * bounder.bounds(leaving).least_step_s, step) << plan.name;
+        EXPECT_LE((1 - 1e-3) * analytic.least_step_s, step) << plan.name;
+        EXPECT_LE((1 - 1e-3) * lowered.least_step_s, step) << plan.name;
+        EXPECT_LE((1 - 1e-3) * bounder.path_s(choice), step) << plan.name;
+        const double traffic = traffic_of(drawn, cluster, cost, choice);
+        EXPECT_LE((1 - 1e-3) * traffic, step) << plan.name;
+        shares.traffic += std::max(analytic.least_step_s, traffic) / step;
+        shares.memory +=
+            static_cast<double>(analytic.least_memory_bytes) / static_cast<double>(lowered.peak_memory_bytes);
+        shares.analytic += analytic.least_step_s / step;
+        shares.lowered += lowered.least_step_s / step;
+        ++shares.count;
+    }
+}
+
+TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
+    std::set<Schedule> schedules;
+    Shares shares;
     for (const Drawn& drawn :
-         {draw(request_for("gpt2", 8, 48, 1024), 60), draw(request_for("llama3-8b", 32, 128, 4096), 60),
-          draw(request_for("llama3-8b", 16, 16, 65'536), 30), draw(request_for("mixtral-8x7b", 32, 64, 4096), 40),
-          draw(request_for("deepseek-v3", 128, 128, 4096), 20),
+         {draw(with_every_schedule(request_for("gpt2", 8, 48, 1024)), 60),
+          draw(with_every_schedule(request_for("llama3-8b", 32, 128, 4096)), 60),
+          draw(with_every_schedule(request_for("llama3-8b", 16, 16, 65'536)), 30),
+          draw(with_every_schedule(request_for("mixtral-8x7b", 32, 64, 4096)), 40),
+          draw(with_every_schedule(request_for("deepseek-v3", 128, 128, 4096)), 20),
           draw(request_for("llama3-8b", 32, 128, 4096, "megatron-core"), 60),
           draw(request_for("mixtral-8x7b", 32, 64, 4096, "megatron-core"), 40),
           draw(request_for("deepseek-v3", 128, 128, 4096, "megatron-core-flex"), 20),
@@ -111,45 +166,66 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
           draw(request_for("gpt2-xl", 32, 128, 1024, "torch-fsdp1"), 40),
           draw(request_for("deepseek-v3", 256, 256, 4096, "torch-fsdp2"), 20),
           draw(request_for("mixtral-8x7b", 64, 64, 4096, "torch-fsdp2"), 30),
-          draw(with_bf16_moments(request_for("mixtral-8x7b", 32, 64, 4096)), 30),
+          draw(with_every_schedule(with_bf16_moments(request_for("mixtral-8x7b", 32, 64, 4096))), 30),
           draw(with_bf16_moments(request_for("llama3-8b", 32, 128, 4096, "torchtitan")), 30)}) {
-        const topologies::Cluster cluster(drawn.request.cluster);
-        const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
-        AnalyticBounder bounder(drawn.request, cluster, cost);
-        for (const Choice& choice : drawn.choices) {
-            const program::Plan plan = plan_of(drawn.request, choice);
-            const AnalyticBounds analytic = bounder.bounds(choice);
-            const LoweredBounds lowered = lowered_bounds(plan, cluster, cost);
-            const double step = timed(plan, cluster, cost).step_time_s;
-            EXPECT_LE(analytic.least_state_bytes, analytic.least_lasting_bytes);
-            EXPECT_LE(analytic.least_lasting_bytes, analytic.least_memory_bytes);
-            if (choice.recompute == Recompute::selective) {  // full recomputation keeps less, as the search assumes
-                Choice full = choice;
-                full.recompute = Recompute::full;
-                EXPECT_LE(bounder.bounds(full).least_lasting_bytes, lowered.peak_memory_bytes) << plan.name;
-            }
-            EXPECT_LE(analytic.least_memory_bytes, lowered.peak_memory_bytes) << plan.name;
-            // Tolerance for pipelines that have not reached steady state by the measured step.
-            EXPECT_LE((1 - 1e-3) * analytic.least_step_s, step) << plan.name;
-            EXPECT_LE((1 - 1e-3) * lowered.least_step_s, step) << plan.name;
-            EXPECT_LE((1 - 1e-3) * bounder.path_s(choice), step) << plan.name;
-            const double traffic = traffic_of(drawn, cluster, cost, choice);
-            EXPECT_LE((1 - 1e-3) * traffic, step) << plan.name;
-            traffic_share += std::max(analytic.least_step_s, traffic) / step;
-            memory_share +=
-                static_cast<double>(analytic.least_memory_bytes) / static_cast<double>(lowered.peak_memory_bytes);
-            analytic_share += analytic.least_step_s / step;
-            lowered_share += lowered.least_step_s / step;
-            ++schedules[choice.schedule];
-            ++count;
-        }
+        expect_below(drawn, shares);
+        for (const Choice& choice : drawn.choices) schedules.insert(choice.schedule);
     }
     EXPECT_EQ(schedules.size(), 8U);
     // The search saves more work the tighter the bounds are.
-    EXPECT_GT(memory_share / count, 0.85);
-    EXPECT_GT(analytic_share / count, 0.75);
-    EXPECT_GT(traffic_share / count, 0.85);
-    EXPECT_GT(lowered_share / count, 0.85);
+    EXPECT_GT(shares.memory / shares.count, 0.85);
+    EXPECT_GT(shares.analytic / shares.count, 0.75);
+    EXPECT_GT(shares.traffic / shares.count, 0.85);
+    EXPECT_GT(shares.lowered / shares.count, 0.85);
+}
+
+/// A request for the full space with these schedules.
+PlanRequest full(PlanRequest request, std::vector<Schedule> schedules = {}) {
+    allow_full_space(request);
+    if (!schedules.empty()) request.schedules = std::move(schedules);
+    return request;
+}
+
+/// Pipelines that may spread the vocabulary.
+PlanRequest spread(PlanRequest request) {
+    request = full(std::move(request), {Schedule::one_f_one_b});
+    request.tp = request.cp = 1;
+    std::erase(request.vocabulary_parallel, VocabularyParallel::none);
+    request.data_parallel = {DataParallel::ddp, DataParallel::zero1};
+    return request;
+}
+
+TEST(Bounds, AreBelowMemoryAndStepOfTheFullSpace) {
+    std::set<VocabularyParallel> vocabularies;
+    std::set<Offload> offloads;
+    std::set<std::pair<Schedule, bool>> seen;  // and whether experts are sharded
+    Shares shares;
+    for (const Drawn& drawn :
+         {draw(spread(request_for("gpt2", 8, 48, 1024)), 40), draw(spread(request_for("llama3-8b", 32, 64, 4096)), 30),
+          draw(spread(request_for("llama3-8b", 16, 64, 4096, "megatron-core")), 30),
+          draw(spread(request_for("mixtral-8x7b", 16, 64, 4096, "megatron-lm-zero-bubble")), 30),
+          draw(full(request_for("llama3-8b", 32, 128, 4096)), 60),
+          draw(full(request_for("mixtral-8x7b", 32, 64, 4096)), 60),
+          draw(full(request_for("mixtral-8x7b", 32, 64, 4096, "megatron-core")), 60),
+          draw(full(request_for("gpt2-xl", 32, 64, 1024, "deepspeed")), 40),
+          draw(full(request_for("llama3-8b", 16, 64, 4096, "torch-fsdp1")), 40),
+          draw(full(request_for("llama3-8b", 16, 64, 4096, "torch-fsdp2"), {Schedule::dualpipe_v}), 30),
+          draw(full(request_for("deepseek-v3", 128, 128, 4096), {Schedule::dualpipe_v}), 20)}) {
+        expect_below(drawn, shares);
+        for (const Choice& choice : drawn.choices) {
+            vocabularies.insert(choice.vocabulary);
+            offloads.insert(choice.offload_layers > 0 ? Offload::activations : choice.sharding.offload);
+            seen.emplace(choice.schedule, choice.etp > 1);
+        }
+    }
+    EXPECT_EQ(vocabularies.size(), 4U);
+    EXPECT_EQ(offloads.size(), kOffloadKinds);
+    EXPECT_TRUE(seen.contains({Schedule::dualpipe_v, false}));
+    EXPECT_TRUE(seen.contains({Schedule::one_f_one_b, true}));
+    EXPECT_GT(shares.memory / shares.count, 0.8);
+    EXPECT_GT(shares.analytic / shares.count, 0.7);
+    EXPECT_GT(shares.traffic / shares.count, 0.7);
+    EXPECT_GT(shares.lowered / shares.count, 0.7);
 }
 
 TEST(AnalyticBounds, StateBytesAreExact) {

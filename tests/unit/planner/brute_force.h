@@ -22,13 +22,16 @@ class BruteForce {
 
     [[nodiscard]] const PlanRequest& request() const { return request_; }
 
-    /// Gives devices so much memory that half of the plans fit without recomputation.
-    void tighten() {
+    /// Gives devices so much memory that this share of the plans fits without recomputation or offload.
+    void tighten(double share) {
         std::vector<std::int64_t> all;
-        for (const Choice& choice : choices_of(list_)) {
-            if (choice.recompute == list_.recompute.front()) all.push_back(bytes(choice));
+        for (Choice choice : choices_of(list_)) {
+            if (choice.recompute != list_.recompute.front()) continue;
+            choice.offload_layers = 0;
+            choice.sharding.offload = Offload::none;
+            all.push_back(bytes(choice));
         }
-        const auto middle = all.begin() + std::ssize(all) / 2;
+        const auto middle = all.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(all.size()));
         std::nth_element(all.begin(), middle, all.end());
         topologies::DeviceProfile& device = request_.cluster.device;
         const double reserved = device.memory_capacity_gib.value - device.usable_gib();
@@ -52,17 +55,15 @@ class BruteForce {
         return least;
     }
 
-    /// All plans that fit, each with the least recomputation of its kind, fastest first.
+    /// All plans that fit, each with the least recomputation or offload of its kind, fastest first.
     std::vector<program::PlanResult> results() {
         const topologies::Cluster cluster(request_.cluster);
         const std::vector<PartSet> sets = part_sets(request_, cluster, cost_);
         const bool has_none = std::count(list_.recompute.begin(), list_.recompute.end(), program::Recompute::none) > 0;
         std::vector<program::PlanResult> results;
         for (Choice choice : choices_of(list_)) {
-            Choice without = choice;
-            without.recompute = program::Recompute::none;
-            if (choice.recompute != program::Recompute::none && has_none && fits(without)) continue;
-            if (!recompute_enough(sets, choice)) continue;
+            if (has_none && leaner_fits(choice)) continue;
+            if (!save_enough(sets, choice)) continue;
             results.push_back(timed(plan_of(request_, choice), cluster, cost_));
         }
         const auto faster = [](const auto& a, const auto& b) { return a.step_time_s < b.step_time_s; };
@@ -81,9 +82,31 @@ class BruteForce {
         return bytes(choice) <= std::min(limit, memory_per_rank_bytes(plan_of(request_, choice)));
     }
 
-    /// Sets the least recomputation of the choice's kind with which it fits; false if it does not.
-    bool recompute_enough(const std::vector<PartSet>& sets, Choice& choice) {
-        if (choice.recompute == program::Recompute::none) return fits(choice);
+    /// Whether the same with less recomputed or on the host, which is tried first, fits.
+    bool leaner_fits(const Choice& choice) {
+        Choice without = choice;
+        without.recompute = program::Recompute::none;
+        without.offload_layers = 0;
+        if (without != choice && !list_.must_offload_activations(choice.sharding) && fits(without)) return true;
+        const auto same_pipeline = [&](const Family& family) {
+            Choice pipeline = family.choice;
+            pipeline.sharding = without.sharding;
+            pipeline.micro_batch = without.micro_batch;
+            return pipeline == without;
+        };
+        const auto family = std::find_if(list_.families.begin(), list_.families.end(), same_pipeline);
+        for (const Sharding& less : list_.shardings_of(*family)) {
+            without.sharding = choice.sharding;
+            without.sharding.offload = less.offload;
+            const bool is_less = less.offload < choice.sharding.offload && without.sharding == less;
+            if (is_less && !list_.must_offload_activations(less) && fits(without)) return true;
+        }
+        return false;
+    }
+
+    /// Sets the least recomputation or the fewest offloaded blocks with which the choice fits; false if it does not.
+    bool save_enough(const std::vector<PartSet>& sets, Choice& choice) {
+        if (choice.recompute == program::Recompute::none && choice.offload_layers == 0) return fits(choice);
         if (choice.recompute == program::Recompute::selective) {
             return std::any_of(sets.begin(), sets.end(), [&](PartSet set) {
                 choice.recompute_parts = set;
@@ -91,7 +114,8 @@ class BruteForce {
             });
         }
         const std::int64_t blocks = largest_stage(plan_of(request_, choice));
-        for (choice.recompute_layers = 1; choice.recompute_layers <= blocks; ++choice.recompute_layers) {
+        std::int64_t& layers = choice.relieved_layers();
+        for (layers = 1; layers <= blocks; ++layers) {
             if (fits(choice)) return true;
         }
         return false;

@@ -31,9 +31,9 @@ TEST(Exclusion, ParsesFieldsValuesAndBareNames) {
     EXPECT_EQ(exclusion_named("zb-v", "--exclude"), exclusion_named("schedule=zb-v", "--exclude"));
     EXPECT_EQ(exclusion_named("zero3", "--exclude"), exclusion_named("data=zero3", "--exclude"));
     EXPECT_EQ(exclusion_named("full", "--exclude"), exclusion_named("recompute=full", "--exclude"));
-    for (const char* text :
-         {"stack=nemo", "dp=8", "cp=2", "ep=4", "pp=3", "sp=yes", "data=ddp", "shards=8", "gathered=kept",
-          "order=tp,cp,ep,pp,dp", "schedule=1f1b", "VPP=2", "stages=uneven", "recompute=none"}) {
+    for (const char* text : {"stack=nemo", "dp=8", "cp=2", "ep=4", "pp=3", "sp=yes", "data=ddp", "shards=8",
+                             "gathered=kept", "etp=2", "vocabulary=vocab-1", "offload=optimizer",
+                             "order=tp,cp,ep,pp,dp", "schedule=1f1b", "VPP=2", "stages=uneven", "recompute=none"}) {
         EXPECT_EQ(text_of(exclusion_named(text, "--exclude")), text);
     }
 }
@@ -44,7 +44,7 @@ TEST(Exclusion, RefusesWhatItDoesNotKnowAndSaysWhatIsAllowed) {
         EXPECT_NE(problem.find("command line: --exclude: got " + text + ";"), std::string::npos) << problem;
         EXPECT_NE(problem.find(part), std::string::npos) << problem;
     };
-    expect("tensor=16", "stack, dp, tp, cp, ep, pp, sp, data");
+    expect("tensor=16", "stack, dp, tp, cp, ep, etp, pp, sp, data");
     expect("schedule=zbv", "schedule= one of naive, gpipe, 1f1b");
     expect("zero4", "ddp, zero1, zero2, zero3");
     expect("sp=true", "sp= one of no, yes");
@@ -100,7 +100,14 @@ TEST(Exclusion, LeavesExactlyTheOtherCandidates) {
         const std::vector<std::int64_t> stages = stage_layers_of(dense, c);
         return !std::is_sorted(stages.rbegin(), stages.rend()) || stages.front() > stages.back() + 1;
     });
-    expect_left(request_for("mixtral-8x7b", 16, 8, 4096), "ep=8", [](const Choice& c) { return c.ep == 8; });
+    PlanRequest experts = request_for("mixtral-8x7b", 16, 8, 4096);
+    expect_left(experts, "ep=8", [](const Choice& c) { return c.ep == 8; });
+    allow_full_space(experts);
+    expect_left(experts, "etp=2", [](const Choice& c) { return c.etp == 2; });
+    expect_left(experts, "vocabulary=vocab-1",
+                [](const Choice& c) { return c.vocabulary == program::VocabularyParallel::two_barriers; });
+    expect_left(experts, "offload=optimizer", [](const Choice& c) { return c.sharding.offload == Offload::optimizer; });
+    expect_left(experts, "offload=activations", [](const Choice& c) { return c.offload_layers != 0; });
 }
 
 TEST(Exclusion, NothingLeftIsAnErrorThatNamesTheExclusions) {

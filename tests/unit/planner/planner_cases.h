@@ -40,7 +40,8 @@ inline PlanRequest plain(PlanRequest request) {
     return request;
 }
 
-/// Every candidate of the list, with the first kind of selective and with undecided full recomputation.
+/// Every candidate of the list, with the first kind of selective, with undecided full recomputation and with an
+/// undecided number of offloaded blocks.
 inline std::vector<Choice> choices_of(const CandidateList& list) {
     std::vector<Choice> choices;
     for (const Family& family : list.families) {
@@ -51,8 +52,12 @@ inline std::vector<Choice> choices_of(const CandidateList& list) {
                 choice.sharding = sharding;
                 for (const program::Recompute recompute : list.recompute) {
                     choice.recompute = recompute;
-                    choices.push_back(choice);
+                    if (!list.must_offload_activations(sharding)) choices.push_back(choice);
                 }
+                choice.recompute = program::Recompute::none;
+                choice.offload_layers = -1;
+                if (list.may_offload_activations(choice)) choices.push_back(choice);
+                choice.offload_layers = 0;
             }
         }
     }

@@ -21,9 +21,14 @@ struct Space {
     std::vector<Schedule> schedules{Schedule::one_f_one_b, Schedule::interleaved, Schedule::zb_v};
     std::vector<DataParallel> data_parallel{DataParallel::ddp, DataParallel::zero1, DataParallel::zero2,
                                             DataParallel::zero3};
-    bool is_tight = true;  // half of the plans do not fit without recomputation
+    double fitting = 0.5;  // share of the plans that fit as they are, at least one; 1: those that fit the device
     program::Optimizer optimizer;
     DType moments = DType::fp32;
+    bool is_full = false;            // allow_full_space
+    std::vector<Offload> offload{};  // empty: as the space has it
+    bool recomputes = true;
+    /// Parts of names that occur among the best plans, so that a search that misses them fails.
+    std::vector<const char*> among_best{};
 
     [[nodiscard]] PlanRequest request() const {
         PlanRequest request = request_for(model, devices, batch, sequence, implementation);
@@ -31,6 +36,9 @@ struct Space {
         request.training.optimizer = optimizer;
         request.training.precision.moments = moments;
         allow_every_technique(request);
+        if (is_full) allow_full_space(request);
+        if (!offload.empty()) request.offload = offload;
+        if (!recomputes) request.recompute = {program::Recompute::none};
         if (request.model.has_experts()) {
             request.model.moe.first_dense_layers = std::min(layers - 1, request.model.moe.first_dense_layers);
         }
@@ -48,11 +56,11 @@ std::vector<Space> spaces() {
     using enum Schedule;
     return {
         {},
-        {.layers = 6, .pp = 2, .is_tight = false},
+        {.layers = 6, .pp = 2, .fitting = 1},
         {.layers = 5, .devices = 4, .pp = 4, .data_parallel = {DataParallel::ddp}},  // uneven
         {.layers = 7, .devices = 8, .tp = 2, .pp = 2, .micro_batch = 1},
         {.layers = 3, .devices = 16, .batch = 16, .tp = 2, .pp = 1},  // HSDP
-        {.layers = 3, .devices = 16, .batch = 16, .tp = 2, .pp = 1, .is_tight = false},
+        {.layers = 3, .devices = 16, .batch = 16, .tp = 2, .pp = 1, .fitting = 1},
         {.layers = 4, .devices = 32, .batch = 32, .tp = 2, .pp = 2, .micro_batch = 1, .schedules = {one_f_one_b}},
         {.model = "llama3-8b", .layers = 3, .devices = 16, .batch = 16, .sequence = 2048, .tp = 2, .pp = 1},
         {.model = "llama3-8b", .layers = 4, .devices = 4, .batch = 8, .sequence = 4096, .pp = 2, .cp = 2},
@@ -150,16 +158,139 @@ std::vector<Space> spaces() {
     };
 }
 
+std::vector<Space> full_spaces() {
+    using enum Schedule;
+    using enum DataParallel;
+    return {
+        {.batch = 16,
+         .tp = 1,
+         .schedules = {one_f_one_b},
+         .data_parallel = {ddp, zero1},
+         .is_full = true,
+         .among_best = {"vocab-2"}},
+        {.model = "llama3-8b",
+         .layers = 4,
+         .batch = 16,
+         .sequence = 1024,
+         .implementation = "megatron-core",
+         .tp = 1,
+         .pp = 4,
+         .micro_batch = 1,
+         .data_parallel = {ddp, zero1},
+         .is_full = true,
+         .among_best = {"vocab-1", "vocab-2", "interlaced", "host-optimizer"}},
+        {.model = "llama3-8b",
+         .layers = 8,
+         .devices = 8,
+         .batch = 16,
+         .sequence = 1024,
+         .tp = 2,
+         .pp = 4,
+         .micro_batch = 1,
+         .schedules = {one_f_one_b, dualpipe_v},
+         .data_parallel = {ddp, zero1},
+         .is_full = true,
+         .among_best = {"dualpipe-v"}},
+        {.model = "mixtral-8x7b",
+         .layers = 2,
+         .devices = 8,
+         .batch = 8,
+         .sequence = 1024,
+         .pp = 1,
+         .micro_batch = 1,
+         .is_full = true,
+         .among_best = {"etp2"}},
+        {.model = "mixtral-8x7b",
+         .layers = 3,
+         .devices = 8,
+         .batch = 16,
+         .sequence = 1024,
+         .implementation = "megatron-core",
+         .tp = 4,
+         .pp = 1,
+         .fitting = 0.1,
+         .is_full = true,
+         .among_best = {"etp2"}},
+        {.model = "llama3-8b",
+         .layers = 3,
+         .devices = 8,
+         .batch = 32,
+         .sequence = 2048,
+         .tp = 1,
+         .pp = 1,
+         .data_parallel = {ddp, zero1},
+         .fitting = 0.3,
+         .is_full = true,
+         .among_best = {"offload", "host-optimizer"}},
+        {.model = "llama3-8b",
+         .layers = 3,
+         .devices = 8,
+         .batch = 64,
+         .sequence = 512,
+         .implementation = "torch-fsdp1",
+         .tp = 1,
+         .pp = 1,
+         .data_parallel = {zero3},
+         .fitting = 0,
+         .is_full = true,
+         .offload = {Offload::none, Offload::parameters},
+         .recomputes = false,
+         .among_best = {"host-parameters"}},
+        {.model = "llama3-8b",
+         .layers = 12,
+         .devices = 8,
+         .batch = 16,
+         .sequence = 4096,
+         .tp = 2,
+         .pp = 2,
+         .micro_batch = 2,
+         .fitting = 0.1,
+         .is_full = true,
+         .offload = {Offload::activations},
+         .recomputes = false,
+         .among_best = {"offload"}},
+        {.model = "gpt2-xl",
+         .layers = 6,
+         .devices = 8,
+         .batch = 16,
+         .sequence = 1024,
+         .implementation = "deepspeed",
+         .tp = 1,
+         .pp = 2,
+         .fitting = 0.05,
+         .is_full = true,
+         .recomputes = false,
+         .among_best = {"host-optimizer"}},
+        {.model = "llama3-8b",
+         .layers = 3,
+         .devices = 8,
+         .batch = 16,
+         .sequence = 2048,
+         .tp = 1,
+         .pp = 2,
+         .schedules = {one_f_one_b, zb_v},
+         .is_full = true,
+         .offload = {Offload::optimizer, Offload::parameters},
+         .among_best = {"host-optimizer"}},
+    };
+}
+
 class SmallSpaces : public testing::TestWithParam<Space> {};
 
 TEST_P(SmallSpaces, AreSearchedAsIfEveryPlanWereSimulated) {
     BruteForce brute(GetParam().request());
-    if (GetParam().is_tight) brute.tighten();
+    if (GetParam().fitting < 1) brute.tighten(GetParam().fitting);
     const PlanRequest& request = brute.request();
     const std::vector<PlanResult> every = brute.results();
-    ASSERT_GT(every.size(), 5U);
-    const topologies::Cluster cluster(request.cluster);
+    for (const PlanResult& r : every)
+        fprintf(stderr, "%g %g %s\n", r.step_time_s, r.peak_memory_gib, r.plan.name.c_str());
     constexpr std::size_t kTop = 5;
+    ASSERT_GT(every.size(), kTop);
+    for (const char* part : GetParam().among_best) {
+        const auto has = [&](const PlanResult& result) { return result.plan.name.find(part) != std::string::npos; };
+        EXPECT_TRUE(std::any_of(every.begin(), every.begin() + kTop, has)) << part;
+    }
+    const topologies::Cluster cluster(request.cluster);
     const PlanSearch all = search_plans(request, cluster, kTop, kTop);
     for (std::size_t i = 0; i < kTop; ++i) {
         EXPECT_LE((1 - kStepTolerance) * all.results[i].step_time_s, every[i].step_time_s)
@@ -171,6 +302,7 @@ TEST_P(SmallSpaces, AreSearchedAsIfEveryPlanWereSimulated) {
     EXPECT_LE((1 - kStepTolerance) * best.step_time_s, every.front().step_time_s)
         << best.plan.name << " " << every.front().plan.name;
 }
+INSTANTIATE_TEST_SUITE_P(Full, SmallSpaces, testing::ValuesIn(full_spaces()));
 INSTANTIATE_TEST_SUITE_P(All, SmallSpaces, testing::ValuesIn(spaces()));
 
 }  // namespace

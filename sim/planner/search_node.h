@@ -1,0 +1,49 @@
+// Private to the planner: what the search holds in its queue.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "sim/program/plan.h"
+
+namespace orrery::sim {
+
+/// How well a node's bound is known, in the order in which bounds are refined.
+enum class Rung : std::uint8_t {
+    family,   // all micro-batch sizes of a pipeline; bound of its computation with the largest one
+    block,    // all shardings and kinds of recomputation of a micro-batch size; bound of its computation
+    misfit,   // a candidate that does not fit without recomputation, whose bound it has; all ways to save activations
+    flat,     // a candidate; analytic bounds
+    path,     // analytic bounds and the critical path
+    traffic,  // the same beside the data-parallel communication
+    lowered,  // a candidate that fits; bounds of a short lowering
+};
+
+/// What excludes a node of each rung, if its bound is too high.
+inline constexpr std::array<const char*, 7> kRungNames{"computation of the pipeline",
+                                                       "computation of the micro-batch size",
+                                                       "analytic bound without recomputation",
+                                                       "analytic bound",
+                                                       "critical path",
+                                                       "passes beside communication",
+                                                       "short lowering"};
+
+/// Candidates that may still be among the best.
+struct SearchNode {
+    double least_step_s = 0;
+    std::int64_t sequence = 0;                               // total order
+    std::int32_t family = 0, micro_batch = 0, sharding = 0;  // indices
+    std::int16_t part_set = 0;                               // selective recomputation: index
+    std::int16_t layers = -1;                                // full recomputation or offload; -1: not decided yet
+    program::Recompute recompute = program::Recompute::none;
+    bool offloads = false;  // activations
+    Rung rung = Rung::family;
+};
+struct Later {
+    bool operator()(const SearchNode& a, const SearchNode& b) const {
+        return std::pair(a.least_step_s, a.sequence) > std::pair(b.least_step_s, b.sequence);
+    }
+};
+
+}  // namespace orrery::sim
