@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <oneapi/tbb/task_arena.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "cli/plan_search.h"
 #include "cli/plan_shortlist.h"
 #include "cli/plan_space.h"
+#include "cli/progress_line.h"
 #include "cli/strict.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -47,6 +49,7 @@ struct PlanOptions {
     std::vector<std::string> recompute_parts;  // empty: any
     std::string order, reshard;                // empty: any
     std::int64_t seed = 1234;
+    int threads = 0;  // 0: as many as the machine lets this process use
     std::size_t top = 10, prove = 1;
     double clip_norm = 0;
     bool post_validation = false, json = false, strict = false;
@@ -215,6 +218,7 @@ sim::PlanRequest make_request(const PlanOptions& options, const models::ModelSpe
         request.data_parallel = {program::data_parallel_named(options.data_parallel)};
     }
     if (!options.recompute.empty()) request.recompute = {program::recompute_named(options.recompute)};
+    request.observer = search_line();
     request.tp = options.tp;
     request.pp = options.pp;
     request.dp = options.dp;
@@ -369,10 +373,7 @@ topologies::ClusterSpec cluster_of(const PlanOptions& options, const models::Mod
     }
 }
 
-int run_plan(const PlanOptions& options) {
-    if (!options.answers.pick.empty()) {
-        return pick_plan(options.answers.pick, options.answers.output_dir, options.output, options.json);
-    }
+int find_plans(const PlanOptions& options) {
     check_plan_answers(options.answers);
     check_outputs({{"--output", options.output}},
                   {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
@@ -515,6 +516,14 @@ std::vector<CLI::Option*> add_job_options(CLI::App& command, const std::shared_p
     return {model, cluster, devices, batch, sequence};
 }
 
+int run_plan(const PlanOptions& options) {
+    if (!options.answers.pick.empty()) {
+        return pick_plan(options.answers.pick, options.answers.output_dir, options.output, options.json);
+    }
+    tbb::task_arena threads(options.threads == 0 ? tbb::task_arena::automatic : options.threads);
+    return threads.execute([&] { return find_plans(options); });
+}
+
 }  // namespace
 
 void add_plan(CLI::App& app, Action& chosen) {
@@ -545,6 +554,10 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->add_option("--seed", options->seed, "Seed of weights and synthetic data")
         ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()))
         ->capture_default_str();
+    command
+        ->add_option("--threads", options->threads,
+                     "Threads of the search, which do not change its result (default: as many as there are cores)")
+        ->check(CLI::Range(1, 1024));
     command->add_option("--top", options->top, "Number of plans to show")
         ->check(CLI::Range(std::size_t{1}, std::size_t{32}))
         ->capture_default_str();

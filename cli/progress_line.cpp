@@ -1,6 +1,8 @@
 #include "cli/progress_line.h"
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cmath>
 
@@ -19,6 +21,15 @@ std::string time_left(double seconds) {
     if (left >= 3600) return fmt::format("{} h {:02} min", left / 3600, left % 3600 / 60);
     if (left >= 60) return fmt::format("{} min {:02} s", left / 60, left % 60);
     return fmt::format("{} s", left);
+}
+
+/// Shows the text, which is ASCII, in place of the line, and no more of it than fits: the rest would stay there. The
+/// cursor returns to the first column, so that other output overwrites the line.
+void show_line(std::string text) {
+    winsize size{};
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && text.size() >= size.ws_col)
+        text.resize(size.ws_col - 1U);
+    say(kEraseLine + text + "\r");
 }
 
 }  // namespace
@@ -53,10 +64,29 @@ void ProgressLine::show(const std::optional<exec::TrainingProgress>& progress) {
         step_s = std::chrono::duration<double>(now - first_seen_).count() /
                  static_cast<double>(progress->steps_done - first_done_);
     }
-    // The cursor returns to the first column, so that other output overwrites the line.
-    say(kEraseLine + progress_words(*progress, steps_, has_loss_, step_s) + "\r");
+    show_line(progress_words(*progress, steps_, has_loss_, step_s));
     shown_ = now;
     is_shown_ = true;
+}
+
+std::string search_words(const sim::SearchProgress& progress) {
+    std::string text =
+        fmt::format("{}: {} of {} plans decided", progress.implementation, reports::format_integer(progress.decided),
+                    reports::format_integer(progress.considered));
+    if (progress.elapsed_s > 0) {
+        const auto rate = static_cast<std::int64_t>(static_cast<double>(progress.decided) / progress.elapsed_s);
+        text += fmt::format(", {} a second", reports::format_integer(rate));
+    }
+    text +=
+        std::isinf(progress.best_step_s) ? "; no plan yet" : "; best " + reports::format_seconds(progress.best_step_s);
+    return text + ", the rest at least " + reports::format_seconds(progress.least_open_s);
+}
+
+std::function<void(const sim::SearchProgress&)> search_line() {
+    if (isatty(STDERR_FILENO) == 0) return {};
+    return [](const sim::SearchProgress& progress) {
+        progress.is_over ? say(kEraseLine) : show_line(search_words(progress));
+    };
 }
 
 }  // namespace orrery::cli

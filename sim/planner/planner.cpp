@@ -1,17 +1,18 @@
 #include "sim/planner/planner.h"
 
+#include <fmt/format.h>
+#include <oneapi/tbb/parallel_for.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <iomanip>
 #include <map>
-#include <queue>
 #include <random>
-#include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/units.h"
+#include "sim/planner/ahead.h"
 #include "sim/planner/analytic_bounds.h"
 #include "sim/planner/best_plans.h"
 #include "sim/planner/candidates.h"
@@ -19,7 +20,8 @@
 #include "sim/planner/misfits.h"
 #include "sim/planner/part_sets.h"
 #include "sim/planner/pruned.h"
-#include "sim/planner/search_node.h"
+#include "sim/planner/search_queue.h"
+#include "sim/planner/search_reporter.h"
 #include "sim/planner/search_space.h"
 #include "sim/planner/timing.h"
 
@@ -34,12 +36,6 @@ using Node = SearchNode;
 /// A candidate that may be faster than one with the same pipeline by at most this share is not looked at when only the
 /// best plan is to be proven.
 constexpr double kDominance = kStepTolerance / 2;
-
-std::string one_digit(double value) {
-    std::ostringstream text;
-    text << std::fixed << std::setprecision(1) << value;
-    return text.str();
-}
 
 class Search {
   public:
@@ -63,13 +59,13 @@ class Search {
         if (request_.max_memory_bytes > 0) limit_ = std::min(limit_, request_.max_memory_bytes);
         search_.memory_limit_bytes = limit_;
         while (!nodes_.empty()) {
-            const Node node = nodes_.top();
-            // A bound prunes only what is slower by more than the error of a step time.
-            if ((1 - kStepTolerance) * node.least_step_s > std::min(best_.time_to_beat_s(), request_.most_step_s)) {
-                search_.least_open_s = node.least_step_s;
+            if (is_beaten(nodes_.front())) {
+                search_.least_open_s = nodes_.front().least_step_s;
                 break;
             }
-            nodes_.pop();
+            const Node node = nodes_.pop();
+            start_ahead();
+            report(node.least_step_s);
             switch (node.rung) {
                 case Rung::family:
                     list_blocks(node);
@@ -96,7 +92,8 @@ class Search {
         }
         if (fitting_.empty() && std::isinf(search_.least_open_s)) refuse();
         search_.results = best_.take();
-        for (PlanResult& result : search_.results) add_derivatives(cluster_, cost_, result);
+        tbb::parallel_for(std::size_t{0}, search_.results.size(),
+                          [this](std::size_t i) { add_derivatives(cluster_, cost_, search_.results[i]); });
         search_.spaces = {space_of(request_, list_)};
         for (PlanResult& misfit : misfits_.results(request_)) search_.results.push_back(std::move(misfit));
         search_.layer_lowerings = bounder_.layer_lowerings();
@@ -107,14 +104,7 @@ class Search {
     void keep_pruned() { keeps_pruned_ = true; }
     /// After run(): a sample of what it excluded.
     [[nodiscard]] std::vector<Pruned> pruned(std::size_t samples, std::uint64_t seed) {
-        std::vector<std::pair<std::string, std::vector<Node>>> strata;
-        for (; !nodes_.empty(); nodes_.pop()) {
-            const char* const name = kRungNames.at(static_cast<std::size_t>(nodes_.top().rung));
-            const auto named = [&](const auto& stratum) { return stratum.first == name; };
-            auto stratum = std::find_if(strata.begin(), strata.end(), named);
-            if (stratum == strata.end()) stratum = strata.insert(stratum, {name, {}});
-            stratum->second.push_back(nodes_.top());
-        }
+        auto strata = nodes_.take_by_rung();
         if (!dominated_.empty()) strata.emplace_back("a similar plan", dominated_);
         std::vector<Pruned> found;
         const std::size_t each = samples / (strata.size() + (refused_.empty() ? 0 : 1));
@@ -171,7 +161,7 @@ class Search {
         }
         node.rung = Rung::flat;
         Choice choice = choice_of(node);
-        if (has_layers(node) && choice.relieved_layers() < 0) {
+        if (node.has_layers() && choice.relieved_layers() < 0) {
             const auto blocks = static_cast<std::size_t>(std::max<std::int64_t>(1, bounder_.largest_chunk(choice)));
             choice.relieved_layers() = static_cast<std::int64_t>(1 + index(blocks));
         }
@@ -180,11 +170,6 @@ class Search {
 
     [[nodiscard]] bool allows(Recompute kind) const {
         return std::find(list_.recompute.begin(), list_.recompute.end(), kind) != list_.recompute.end();
-    }
-
-    /// Whether the candidate recomputes or offloads a number of blocks.
-    [[nodiscard]] static bool has_layers(const Node& node) {
-        return node.offloads || node.recompute == Recompute::full;
     }
 
     [[nodiscard]] const std::vector<Sharding>& shardings_of(const Node& node) const {
@@ -379,8 +364,33 @@ class Search {
     /// With its bound, or a further one if that is higher.
     void push(Node node, double least_step_s = 0) {
         node.least_step_s = std::max(node.least_step_s, least_step_s);
-        node.sequence = sequence_++;
         nodes_.push(node);
+    }
+
+    /// Whether no candidate of the node can be among the plans to be proven. A bound prunes only what is slower by more
+    /// than the error of a step time.
+    [[nodiscard]] bool is_beaten(const Node& node) const {
+        return (1 - kStepTolerance) * node.least_step_s > std::min(best_.time_to_beat_s(), request_.most_step_s);
+    }
+
+    /// Starts the work of the next nodes on free threads. Some of it may turn out not to be needed.
+    void start_ahead() {
+        const int most = 2 * tbb::this_task_arena::max_concurrency();
+        int seen = 0;
+        for (const Node& node : nodes_.long_work()) {
+            if (!has_free_thread(running_) || is_beaten(node) || seen++ == most) return;
+            node.rung == Rung::lowered ? times_.start(choice_of(node)) : lowerings_.start(choice_of(node));
+        }
+    }
+
+    void report(double least_open_s) {
+        if (!reporter_.is_due()) return;
+        std::int64_t open = 0;
+        for (const Node& node : nodes_.nodes()) open += candidates_of(node);
+        reporter_.report({.considered = search_.considered,
+                          .decided = std::max<std::int64_t>(0, search_.considered - open),
+                          .best_step_s = best_.time_to_beat_s(),
+                          .least_open_s = least_open_s});
     }
 
     void note(const Choice& choice, std::int64_t bytes, bool by_states) {
@@ -459,7 +469,7 @@ class Search {
     /// path.
     void find_path(Node node) {
         Choice choice = choice_of(node);
-        if (has_layers(node) && node.layers < 0) {
+        if (node.has_layers() && node.layers < 0) {
             choice.relieved_layers() = bounder_.fewest_recomputed(choice, limit_);
             node.layers = static_cast<std::int16_t>(choice.relieved_layers());
             node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
@@ -481,7 +491,7 @@ class Search {
     void lower_node(Node node) {
         Choice choice = choice_of(node);
         const auto closes = [&] { --misfits_.open(choice); };
-        if (has_layers(node)) {
+        if (node.has_layers()) {
             if (!settle_layers(choice)) {
                 choice.relieved_layers() = bounder_.largest_chunk(choice);
                 note(choice, memory_of(choice), false);
@@ -499,7 +509,7 @@ class Search {
             return closes();
         }
         ++search_.candidate_lowerings;
-        const LoweredBounds found = lowered_bounds(plan_of(request_, choice), cluster_, cost_);
+        const LoweredBounds found = lowerings_.take(choice);
         memory_[choice] = found.peak_memory_bytes;
         closes();
         if (found.peak_memory_bytes <= limit_) {
@@ -531,16 +541,15 @@ class Search {
 
     void simulate(const Node& node) {
         const Choice choice = choice_of(node);
-        const Plan plan = plan_of(request_, choice);
         ++search_.simulated;
-        PlanResult result = timed(plan, cluster_, cost_);
+        PlanResult result = times_.take(choice);
         check_fit(memory_of(choice), limit_, result);
         best_.add(std::move(result));
     }
 
     [[noreturn]] void refuse() const {
-        throw InfeasibleError(request_.model.name + ": none of " + std::to_string(search_.considered) +
-                              " plans fits in the " + one_digit(to_gib(Bytes(limit_))) + " GiB that a rank may use");
+        throw InfeasibleError(fmt::format("{}: none of {} plans fits in the {:.1f} GiB that a rank may use",
+                                          request_.model.name, search_.considered, to_gib(Bytes(limit_))));
     }
 
     const PlanRequest& request_;
@@ -552,8 +561,8 @@ class Search {
     const CandidateList list_;
     const std::vector<PartSet> part_sets_;
     std::int64_t limit_ = 0;
-    std::int64_t sequence_ = 0;
-    std::priority_queue<Node, std::vector<Node>, Later> nodes_;
+    SearchQueue nodes_;
+    SearchReporter reporter_{request_};
     std::map<Choice, std::int64_t> memory_;
     Misfits misfits_;
     std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
@@ -562,6 +571,12 @@ class Search {
     std::vector<Choice> refused_;  // do not fit, if keeps_pruned_
     std::vector<Node> dominated_;
     PlanSearch search_;
+    // Last, so that their threads end before what they read.
+    std::atomic<int> running_ = 0;
+    Ahead<Choice, LoweredBounds> lowerings_{
+        [this](const Choice& choice) { return lowered_bounds(plan_of(request_, choice), cluster_, cost_); }, running_};
+    Ahead<Choice, PlanResult> times_{
+        [this](const Choice& choice) { return timed(plan_of(request_, choice), cluster_, cost_); }, running_};
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -23,6 +24,16 @@
 #include "topologies/cluster.h"
 
 namespace orrery::sim {
+
+/// How far a search has come.
+struct SearchProgress {
+    std::string implementation;
+    std::int64_t considered = 0, decided = 0;  // candidates; decided ones are simulated, excluded or do not fit
+    double best_step_s = 0;                    // of the last plan to be proven; infinite while there is none
+    double least_open_s = 0;                   // lower bound for all candidates that are not decided
+    double elapsed_s = 0;                      // since the search began
+    bool is_over = false;                      // the last report of this search
+};
 
 struct PlanRequest {
     models::ModelSpec model;
@@ -57,6 +68,8 @@ struct PlanRequest {
     /// Only plans that may take at most this long are looked for. If there is none, no result is found, although
     /// slower plans may fit.
     double most_step_s = std::numeric_limits<double>::infinity();
+    /// Called a few times a second while the search goes on, and at its end if it was called before.
+    std::function<void(const SearchProgress&)> observer{};
 };
 
 /// The order of the mesh's axes in which neighbouring stages lie next to each other. The search tries it beside
@@ -128,6 +141,8 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// check_plan, and InfeasibleError if none fits; both name the cause.
 /// `rivals`: step times of plans that were found elsewhere, ascending, and compete for the `keep` places. The results
 /// are those of this search that hold their own among them, possibly none.
+/// Lowerings and simulations run on the threads of the caller's task arena (oneTBB), ahead of their turn. The result
+/// does not depend on the number of threads.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove, std::span<const double> rivals = {});
 

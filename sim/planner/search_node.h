@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 
 #include "sim/program/plan.h"
 
@@ -39,10 +38,12 @@ struct SearchNode {
     program::Recompute recompute = program::Recompute::none;
     bool offloads = false;  // activations
     Rung rung = Rung::family;
-};
-struct Later {
-    bool operator()(const SearchNode& a, const SearchNode& b) const {
-        return std::pair(a.least_step_s, a.sequence) > std::pair(b.least_step_s, b.sequence);
+
+    /// Whether the candidate recomputes or offloads a number of blocks.
+    [[nodiscard]] bool has_layers() const { return offloads || recompute == program::Recompute::full; }
+    /// Whether its turn takes milliseconds and depends on nothing but its choice.
+    [[nodiscard]] bool is_long_work() const {
+        return rung == Rung::lowered || (rung == Rung::traffic && !has_layers());
     }
 };
 

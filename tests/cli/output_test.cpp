@@ -89,6 +89,8 @@ TEST(Output, JsonConformsToItsSchema) {
     for (const std::vector<std::string>& command :
          {std::vector<std::string>{"plan", "--model", "tiny-gpt", "--cluster", "dgx-h100", "--gpus", "8",
                                    "--global-batch", "8", "--seq", "32", "--output", "best.plan.json", "--json"},
+          {"plan", "--model", "mixtral-8x7b", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "64", "--seq",
+           "4096", "--space", "full", "--top", "1", "--json"},
           {"simulate", "small.plan.json", "--record", "simulated.json", "--json"},
           {"simulate", "small.plan.json", "--explain", "--json"},
           {"simulate", "small.plan.json", "--first-step", "--full", "--explain", "--json"},
