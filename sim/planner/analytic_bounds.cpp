@@ -42,6 +42,7 @@ void add(LayerCost& sum, const LayerCost& layer) {
     sum.weight_pass_s += layer.weight_pass_s;
     sum.draws.add(layer.draws);
     sum.saved_bytes += layer.saved_bytes;
+    sum.input_bytes += layer.input_bytes;
     sum.kept_bytes += layer.kept_bytes;
     sum.dense_parameters += layer.dense_parameters;
     sum.expert_parameters += layer.expert_parameters;
@@ -179,7 +180,7 @@ std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipelin
 }
 
 RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix) {
-    RankElements elements;
+    RankElements elements{.is_first_stage = rank == 0};
     for (const std::size_t stage : pipeline.stages[rank]) {
         std::int64_t of_blocks = 0, of_ends = 0;  // dense
         const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
@@ -191,9 +192,11 @@ RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t 
             elements.largest_block = std::max(elements.largest_block, all);
             elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
         }
-        if (pipeline.has_embedding(stage)) of_ends += prefix.costs.layers.front().dense_parameters;
-        if (pipeline.has_head(stage)) of_ends += prefix.costs.layers.back().dense_parameters;
-        of_ends += pipeline.vocabulary_elements;
+        RankElements::EndChunk ends{.blocks = end - begin};
+        if (pipeline.has_embedding(stage)) ends.embedding = prefix.costs.layers.front().dense_parameters;
+        if (pipeline.has_head(stage)) ends.head = prefix.costs.layers.back().dense_parameters;
+        if (ends.embedding + ends.head > 0) elements.end_chunks.push_back(ends);
+        of_ends += ends.embedding + ends.head + pipeline.vocabulary_elements;
         elements.dense += of_blocks + of_ends;
         elements.dense_of_blocks += of_blocks;
         elements.largest_chunk = std::max(elements.largest_chunk, of_blocks + of_ends);
@@ -357,14 +360,20 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
         return chunk_sums_[pipeline.stages[rank][chunk]];
     };
     rank_sums_.clear();
-    double ramp = 0;
+    double ramp = 0, forward_ramp = 0;
     std::size_t before = 0;
     for (const std::size_t rank : pipeline.ranks) {
-        for (; before < rank; ++before) ramp += chunk_of(before, 0).forward_s + chunk_of(before, 0).backward_s;
+        for (; before < rank; ++before) {
+            forward_ramp += chunk_of(before, 0).forward_s;
+            ramp += chunk_of(before, 0).forward_s + chunk_of(before, 0).backward_s;
+        }
         const OrderFacts& facts = orders[rank];
         RankSums& sums = rank_sums_.emplace_back();
         sums.ramp_s = splits ? 0 : ramp;
-        sums.ramp_s -= static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
+        sums.forward_ramp_s = splits ? 0 : forward_ramp;
+        const double outside = static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
+        sums.ramp_s -= outside;
+        sums.forward_ramp_s -= outside;
         for (std::size_t c = 0; c < at(choice.chunks); ++c) {
             const ChunkSum& chunk = chunk_of(rank, c);
             sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
@@ -379,7 +388,10 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             for (std::size_t s = first; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].forward_s;
             for (std::size_t s = back + 1; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].input_gradient_s;
         }
-        sums.work_s += turning_s(choice, pipeline.stages[rank], facts) / micro_batches_;
+        if (choice.offload_layers != 0 && row.has_rounds && !pipeline.spreads_vocabulary) {
+            sums.work_s += copy_wait_s(choice, pipeline.stages[rank], facts) / micro_batches_;
+            sums.round_s -= copy_wait_ahead_s(pipeline.stages[rank], facts);
+        }
         const bool spreads_overlap = splits || choice.chunks > 1 || pipeline.spreads_vocabulary;
         sums.beside_s = spreads_overlap ? sums.work_s * overlap : chunk_of(rank, 0).longest_backward_s();
         // Some chunk's backward follows the moment at which the most is in flight.
@@ -419,14 +431,16 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
                                    ? 0
                                    : std::max(0.0, rank.update_s - sharded.ranks.front().update_s);
         const double ramp_s = sums.ramp_s - ahead_s;
-        double extra = std::max(ramp_s, std::max(rank.reduction.seconds, rank.replication.seconds) - sums.beside_s);
+        const double reduction_s = std::max(rank.reduction.seconds, rank.replication.seconds);
+        double extra =
+            std::max(ramp_s, reduction_s + (rank.reduces_at_end ? std::max(0.0, sums.forward_ramp_s) : -sums.beside_s));
         if (row.has_rounds) extra = std::max(extra, sums.round_s);
         least = std::max(least, alone + std::max(0.0, extra));
         const double idle = std::max({0.0, ramp_s, row.has_rounds ? sums.round_s : 0.0});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
         const double free = (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s;
         CommunicationTimes reduction, gather;
-        reduction.add(rank.reduction, reductions / m);
+        if (!rank.reduces_at_end) reduction.add(rank.reduction, reductions / m);
         gather.add(rank.gather, gathers);
         const double delay =
             std::max(sums.draws.least_delay_s(reduction, free), sums.draws.least_delay_s(gather, free));

@@ -99,15 +99,15 @@ class AnalyticBounder {
         double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
         double vocabulary_s = 0;  // of the head's passes, if the vocabulary is sharded over the stages
         std::int64_t saved_bytes = 0, kept_bytes = 0;
-        // Of offloaded activations.
-        std::int64_t window_bytes = 0, offloaded = 0;        // blocks
-        double last_copy_s = 0;                              // of the last block
-        double excess_forward_s = 0, excess_backward_s = 0;  // see turning_s
+        // Of offloaded activations; forward_s and backward_s contain the waits for copies within a pass.
+        bool offloads = false;
+        std::int64_t window_bytes = 0;
+        double copies_after_s = 0;      // copies that remain after a forward
+        double copies_before_s = 0;     // by how much a backward is longer whose copies begin with it
+        double uncopied_s = 0;          // what a backward computes before it needs copies, beyond the first of them
         std::int64_t beyond_bytes = 0;  // from an allocator: transients of its passes beyond what is saved, at least
         /// A backward pass with all its waits for copies, as far as sums count them.
-        [[nodiscard]] double longest_backward_s() const {
-            return backward_s + std::max(0.0, excess_forward_s) + std::max(0.0, excess_backward_s);
-        }
+        [[nodiscard]] double longest_backward_s() const { return backward_s + copies_after_s + copies_before_s; }
     };
     /// Sums over the layers before each layer.
     struct Prefix {
@@ -147,6 +147,7 @@ class AnalyticBounder {
     /// A rank's sums for one micro-batch.
     struct RankSums {
         double ramp_s = 0;                  // first passes of the ranks before it
+        double forward_ramp_s = 0;          // of these, forward passes
         double work_s = 0;                  // one micro-batch
         double waiting_s = 0;               // part of it in which the device does not compute
         ComputeDraws draws;                 // of the computation of one micro-batch
@@ -173,8 +174,9 @@ class AnalyticBounder {
                              const std::vector<LayerCost>& sums);
     /// How long passes of a rank with these stages wait in a step for copies of offloaded activations, beyond what the
     /// sums of its chunks contain.
-    [[nodiscard]] double turning_s(const Choice& choice, const std::vector<std::size_t>& stages,
-                                   const OrderFacts& facts) const;
+    [[nodiscard]] double copy_wait_s(const Choice& choice, const std::vector<std::size_t>& stages,
+                                     const OrderFacts& facts) const;
+    [[nodiscard]] double copy_wait_ahead_s(const std::vector<std::size_t>& stages, const OrderFacts& facts) const;
     [[nodiscard]] static std::int64_t beyond_bytes(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
                                                    const LayerCosts& again, const LayerCosts& whole);
     void sum_ranks(const Choice& choice, const Pipeline& pipeline);
@@ -208,6 +210,7 @@ class AnalyticBounder {
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage
     std::vector<RankSums> rank_sums_;   // by position in Pipeline::ranks
+    std::vector<double> copy_seconds_;  // by offloaded block of a chunk
     double micro_batches_ = 0;          // of one copy of the model
     std::int64_t transient_bytes_ = 0, passed_on_bytes_ = 0;
 };

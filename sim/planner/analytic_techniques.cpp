@@ -1,6 +1,5 @@
 // What AnalyticBounder knows of offloaded activations and of a vocabulary that is sharded over the stages.
 #include <algorithm>
-#include <limits>
 
 #include "sim/planner/analytic_bounds.h"
 #include "sim/program/vocabulary.h"
@@ -9,6 +8,7 @@ namespace orrery::sim {
 
 namespace {
 
+using program::ChunkIndex;
 using program::ComputeTask;
 
 /// From this many micro-batches per pipeline rank on, another one changes neither the number in flight nor the passes
@@ -21,9 +21,9 @@ std::size_t at(std::int64_t index) {
 
 }  // namespace
 
-/// Offloaded blocks take turns in a window of two places. The third block's forward waits until the first block is
-/// copied, so that all copies but the last two lie between the first and the last of these forwards; and likewise in
-/// the backward. What a block keeps beside its activations, its input and the gradient of its output, is not copied.
+/// Offloaded blocks take turns in a window of two places, so that the third block's forward waits until the first block
+/// is copied, and the third block to be copied back waits for the first one's backward. A block's input stays on the
+/// device.
 void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
                                           const std::vector<LayerCost>& sums) {
     const std::size_t begin = at(pipeline.first_block[stage] + 1);
@@ -31,71 +31,80 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
     const std::size_t count = choice.offload_layers < 0 ? blocks : std::min(blocks, at(choice.offload_layers));
     if (count == 0) return;
     ChunkSum& chunk = chunk_sums_[stage];
-    const auto saved = [&](std::size_t from, std::size_t to) { return sums[to].saved_bytes - sums[from].saved_bytes; };
-    const std::int64_t kept = 2 * sharding_.hidden_bytes(choice);
     const auto copied = [&](std::size_t from, std::size_t to) {
-        return std::max<std::int64_t>(0, saved(from, to) - static_cast<std::int64_t>(to - from) * kept);
+        return sums[to].saved_bytes - sums[from].saved_bytes - (sums[to].input_bytes - sums[from].input_bytes);
     };
-    chunk.saved_bytes -= saved(begin, begin + count);
+    chunk.saved_bytes -= copied(begin, begin + count);
     chunk.window_bytes = static_cast<std::int64_t>(std::min<std::size_t>(2, count)) * copied(begin, begin + 1);
     if (request_.cluster.device.host_runs_compute) return;
-    const auto copies_s = [&](std::size_t from, std::size_t to) { return sharding_.copy_s(copied(from, to)); };
-    chunk.offloaded = static_cast<std::int64_t>(count);
-    chunk.last_copy_s = copies_s(begin + count - 1, begin + count);
-    // The copies of a pass beside what is computed after the first block's forward or before its backward.
+    chunk.offloads = true;
     const LayerCost before = pipeline.has_embedding(stage) ? sums[1] : LayerCost{};
-    const LayerCost &first = sums[begin], &second = sums[begin + 1];
-    const double all = copies_s(begin, begin + count);
-    // Backward of the layers that are not offloaded, which come first in it.
-    const double rest_s = chunk.backward_s - before.backward_s - (sums[begin + count].backward_s - first.backward_s);
-    chunk.excess_forward_s = all - (chunk.forward_s - before.forward_s - (second.forward_s - first.forward_s));
-    chunk.excess_backward_s = all - (chunk.backward_s - before.backward_s - (second.backward_s - first.backward_s));
-    if (count >= 3) {
-        const double copies = copies_s(begin, begin + count - 2);
-        const LayerCost& last = sums[begin + count - 1];
-        const double forward_wait = std::max(0.0, copies - (last.forward_s - second.forward_s));
-        const double backward_wait = std::max(0.0, copies - (last.backward_s - second.backward_s));
-        chunk.forward_s += forward_wait;
-        chunk.backward_s += backward_wait;
-        chunk.excess_forward_s -= forward_wait;
-        chunk.excess_backward_s -= backward_wait;
+    const auto forward_s = [&](std::size_t i) { return sums[begin + i + 1].forward_s - sums[begin + i].forward_s; };
+    const auto backward_s = [&](std::size_t i) { return sums[begin + i + 1].backward_s - sums[begin + i].backward_s; };
+    std::vector<double>& copy_s = copy_seconds_;
+    copy_s.clear();
+    for (std::size_t i = 0; i < count; ++i) copy_s.push_back(sharding_.copy_s(copied(begin + i, begin + i + 1)));
+    // The time from the begin of a forward.
+    double pass = before.forward_s, copies = 0, one_ago = 0, two_ago = 0;  // ends, also of the copies before
+    for (std::size_t i = 0; i < count; ++i) {
+        pass = std::max(pass, two_ago) + forward_s(i);
+        copies = std::max(copies, pass) + copy_s[i];
+        two_ago = one_ago;
+        one_ago = copies;
     }
-    chunk.excess_backward_s = std::max(chunk.excess_backward_s, chunk.last_copy_s - rest_s);
+    const double after_s = chunk.forward_s - before.forward_s - (sums[begin + count].forward_s - sums[begin].forward_s);
+    chunk.forward_s = pass + after_s;
+    chunk.copies_after_s = std::max(0.0, copies - chunk.forward_s);
+    // The time from the begin of a backward, if the first two blocks are back before it or are copied from then on.
+    const double rest_s =
+        chunk.backward_s - before.backward_s - (sums[begin + count].backward_s - sums[begin].backward_s);
+    const auto backward_from = [&](bool copies_first) {
+        double end = rest_s, back = 0, place_free = 0, other_free = 0;
+        for (std::size_t i = count; i-- > 0;) {
+            const bool is_early = i + 2 >= count;
+            if (!is_early || copies_first) back = std::max(back, place_free) + copy_s[i];
+            end = std::max(end, back) + backward_s(i);
+            place_free = other_free;
+            other_free = end;
+        }
+        return end + before.backward_s;
+    };
+    chunk.backward_s = backward_from(false);
+    chunk.copies_before_s = backward_from(true) - chunk.backward_s;
+    chunk.uncopied_s = std::max(0.0, rest_s - copy_s.back());
 }
 
-/// Where a backward follows a forward, the blocks of both share the window: the first copy back, into the place of the
-/// last block copied out, waits for that. So between the first block's forward and its backward lie the copies of both
-/// passes, and also the forward's copies, one copy back, and the backward of the other offloaded blocks. If one pass
-/// has an odd and the other an even number of blocks, and thus other places, one of these copies may lie before, or two
-/// if the forward has a single block. A backward follows each forward but those that come first; the wait for the first
-/// gradient may hide the first turn.
-double AnalyticBounder::turning_s(const Choice& choice, const std::vector<std::size_t>& stages,
-                                  const OrderFacts& facts) const {
-    if (choice.offload_layers == 0 || choice.spreads_vocabulary() || !row_of(choice.schedule).has_rounds) return 0;
-    const std::int64_t micro_batches = micro_batches_of(request_, choice);
-    std::int64_t ahead = 0, odd = 0, even = 0, none = 0;  // passes
-    for (const std::int64_t passes : facts.forwards_ahead) ahead += passes;
-    const std::int64_t turns = micro_batches * choice.chunks - ahead;
-    if (turns <= 0) return 0;
-    constexpr double kNever = -std::numeric_limits<double>::infinity();
-    bool has_single = false;
-    double sum = 0, most_forward_s = kNever, most_backward_s = kNever, copy_s = 0;
+/// Before the next pass, a forward ends all its copies; a backward begins its copies when the pass before it has ended.
+/// Between a forward and a backward, what the backward computes before it needs them hides some of the copies. Passes
+/// that offload nothing may hide the copies of the passes before and after them.
+double AnalyticBounder::copy_wait_s(const Choice& choice, const std::vector<std::size_t>& stages,
+                                    const OrderFacts& facts) const {
+    const auto micro_batches = static_cast<double>(micro_batches_of(request_, choice));
+    double sum = 0, without = 0, longest_after_s = 0, longest_before_s = 0, longest_hidden_s = 0;
     for (const std::size_t stage : stages) {
         const ChunkSum& chunk = chunk_sums_[stage];
-        (chunk.offloaded == 0 ? none : chunk.offloaded % 2 == 0 ? even : odd) += micro_batches;
-        if (chunk.offloaded == 0) continue;
-        has_single |= chunk.offloaded == 1;
-        sum += static_cast<double>(micro_batches) * (chunk.excess_forward_s + chunk.excess_backward_s);
-        most_forward_s = std::max(most_forward_s, chunk.excess_forward_s);
-        most_backward_s = std::max(most_backward_s, chunk.excess_backward_s);
-        copy_s = std::max(copy_s, chunk.last_copy_s);
+        if (!chunk.offloads) without += micro_batches;
+        sum += micro_batches * (chunk.copies_after_s + chunk.copies_before_s);
+        longest_after_s = std::max(longest_after_s, chunk.copies_after_s);
+        longest_before_s = std::max(longest_before_s, chunk.copies_before_s);
+        longest_hidden_s = std::max(longest_hidden_s, chunk.uncopied_s);
     }
-    const double most_s = most_forward_s + most_backward_s;
-    if (odd + even == 0 || most_s <= 0) return 0;
-    const std::int64_t mixed = (has_single ? 2 : 1) * std::min(turns, 2 * std::min(odd, even));
-    // Passes that offload nothing count so that no turn with one of them counts more than 0.
-    const std::int64_t uncounted = none + ahead;
-    return std::max(0.0, sum - static_cast<double>(uncounted) * most_s - static_cast<double>(mixed) * copy_s);
+    double ahead = 0;
+    for (const std::int64_t passes : facts.forwards_ahead) ahead += static_cast<double>(passes);
+    const double turns = micro_batches * static_cast<double>(choice.chunks) - ahead + 1;
+    return std::max(0.0, sum - without * (longest_after_s + longest_before_s) -
+                             turns * std::min(longest_after_s, longest_hidden_s));
+}
+
+/// Part of copy_wait_s that the wait for the first gradient may hide.
+double AnalyticBounder::copy_wait_ahead_s(const std::vector<std::size_t>& stages, const OrderFacts& facts) const {
+    double sum = 0, longest_before_s = 0;
+    for (const ChunkIndex c : facts.forwards_ahead.indices()) {
+        const ChunkSum& chunk = chunk_sums_[stages[c.position()]];
+        sum += static_cast<double>(facts.forwards_ahead[c]) * chunk.copies_after_s;
+        longest_before_s = std::max(longest_before_s, chunk.copies_before_s);
+    }
+    return sum + longest_before_s;
 }
 
 const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::vocabulary_order_facts(const Choice& choice,

@@ -82,6 +82,7 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     const RankSums& sums = rank_sums_[position];
     RankTraffic traffic;
     traffic.reduces_each = reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
+    traffic.reduces_at_end = costs.reduces_at_end;
     traffic.gathers_forward = row_of(choice.sharding.data_parallel).shards_parameters;
     traffic.gathers_backward = traffic.gathers_forward && choice.sharding.reshards;
     traffic.reduction_slowdown = sums.slowdown(costs.reduction.held);

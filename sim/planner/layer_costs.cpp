@@ -38,23 +38,24 @@ const Action& action_of(const RankClass& ranks, ActionKind kind) {
     return *action;
 }
 
-/// Bytes of the frame by layer (0: the embedding). A layer's kept input, if any, lies before the activations it saves.
-std::vector<std::int64_t> frame_parts(const Program& program, const RankClass& ranks, std::size_t layers) {
-    std::vector<std::int64_t> parts(layers);
-    const Segment* previous = nullptr;
-    std::int64_t begin = 0;
+/// Fills in what each layer (0: the embedding) keeps in the frame. Its kept input, if any, lies before the activations
+/// that it saves.
+void read_frame_parts(const Program& program, const RankClass& ranks, LayerCosts& costs) {
+    LayerCost* previous = nullptr;
+    std::int64_t begin = 0, saved = 0;
     const auto close = [&](std::int64_t end) {
-        if (previous != nullptr) parts[at(previous->layer + 1)] = end - begin;
+        if (previous != nullptr) previous->saved_bytes = end - begin;
         begin = end;
     };
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::forward).segments]) {
         if (program.bodies[segment.body].phase != program::Phase::forward) continue;
-        const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= previous->activation_base;
+        const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= saved;
         close(keeps_input ? segment.hidden_in_offset : segment.activation_base);
-        previous = &segment;
+        saved = segment.activation_base;
+        previous = &costs.layers[at(segment.layer + 1)];
+        previous->input_bytes = saved - begin;
     }
     close(ranks.chunks.front().frame_bytes);
-    return parts;
 }
 
 /// Transient bytes that are alive at once in a block's largest pass, minimum over blocks. In an arena they take at
@@ -92,8 +93,7 @@ double input_gradient_time_s(const program::Body& body, const Plan& plan, const 
 /// Fills in what layers save.
 void read_frames(const Program& program, LayerCosts& costs) {
     const RankClass& ranks = program.classes.front();
-    const std::vector<std::int64_t> saved = frame_parts(program, ranks, costs.layers.size());
-    for (std::size_t i = 0; i < saved.size(); ++i) costs.layers[i].saved_bytes = saved[i];
+    read_frame_parts(program, ranks, costs);
     if (program.plan->implementation.memory.lays_out_ahead)
         costs.block_transient_bytes = block_transients(program, ranks);
 }

@@ -25,6 +25,8 @@ struct LayerCost {
     /// Activations of one micro-batch from its forward to its backward. With a split backward, in an arena: its whole
     /// frame; from an allocator: until the input gradient is computed.
     std::int64_t saved_bytes = 0;
+    /// The part of them that stays on the device if the layer's activations are offloaded: its input.
+    std::int64_t input_bytes = 0;
     /// With a split backward from an allocator: what the weight-gradient half still reads.
     std::int64_t kept_bytes = 0;
     /// From an allocator: of one micro-batch's forward and backward (with a split backward: of its first half).

@@ -39,7 +39,15 @@ class PassWalk {
             PassEnds& ends = ends_[rank];
             ends.step_end_s = ends.end_s;
             if (costs_.traffic.empty()) continue;
-            ends.step_end_s = std::max(ends.end_s, ranks_[rank].reduced_s) + costs_.traffic[rank].update_s;
+            const RankTraffic& traffic = costs_.traffic[rank];
+            double reduction = 0, replication = 0;  // at the end
+            for (const RankTraffic::OfChunk& chunk : traffic.chunks) {
+                if (!traffic.reduces_at_end) break;
+                reduction += chunk.reduction_s;
+                replication += chunk.replication_s;
+            }
+            ends.step_end_s =
+                std::max(ends.end_s + std::max(reduction, replication), ranks_[rank].reduced_s) + traffic.update_s;
         }
         return std::move(ends_);
     }
@@ -128,7 +136,8 @@ class PassWalk {
         const bool is_forward = task.kind == ComputeTask::Kind::forward;
         const bool has_gradients =
             task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_weight;
-        const bool reduces = has_gradients && (traffic.reduces_each || is_last(task)) && chunk.reduction_s > 0;
+        const bool reduces = has_gradients && !traffic.reduces_at_end && (traffic.reduces_each || is_last(task)) &&
+                             chunk.reduction_s > 0;
         if (reduces) seconds += chunk.staging_s;
         double end = start + seconds;
         end += delay_s(std::min(seconds, std::max(0.0, state.sent_s - start)), traffic.transfer_slowdown);

@@ -27,6 +27,7 @@ struct RankTraffic {
     };
     std::vector<OfChunk> chunks;
     bool reduces_each = false;     // after every backward pass; otherwise after the last one of the chunk
+    bool reduces_at_end = false;   // after the last one of the rank
     bool gathers_forward = false;  // zero3
     bool gathers_backward = false;
     double reduction_slowdown = 1, gather_slowdown = 1, transfer_slowdown = 1;

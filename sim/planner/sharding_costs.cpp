@@ -56,6 +56,7 @@ ShardedRank ShardingCosts::rank(const Choice& choice, const RankElements& own, c
     rank.update_s = update_s(choice, costs, own);
     // DualPipe's reduction also includes the ranks of the other copy and is not bounded here.
     if (copies_of(choice) == 1) add_reductions(choice, own, rank);
+    rank.reduces_at_end = !overlaps(choice, own) && !reduces_units(choice) && !kind_of(choice).shards_parameters;
     if (kind_of(choice).shards_states) add_gathers(choice, own, rank);
     return rank;
 }
@@ -194,17 +195,75 @@ std::int64_t ShardingCosts::active_devices() const {
     return std::min(request_.devices, request_.cluster.devices_per_node);
 }
 
-/// The elements from which on a bucket is closed, and which a unit does not exceed.
-std::int64_t ShardingCosts::bucket_cap(const Choice& choice) const {
+/// Whether gradients that are not reduced by unit are reduced beside backward passes (program::sharding_rules).
+bool ShardingCosts::overlaps(const Choice& choice, const RankElements& own) const {
     const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    return choices.overlaps_backward && (own.is_first_stage || !choices.overlaps_first_stage_only) &&
+           copies_of(choice) == 1 && choice.vocabulary != program::VocabularyParallel::interlaced;
+}
+
+/// The elements from which on a bucket is closed, and which a unit does not exceed.
+std::int64_t ShardingCosts::bucket_cap(const Choice& choice, const RankElements& own) const {
+    const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    constexpr std::int64_t kWhole = std::int64_t{1} << 60;
+    if (choices.overlaps_first_stage_only && !overlaps(choice, own)) return kWhole;
     return std::max(choices.bucket_bytes / size_of(request_.training.precision.gradient),
                     choices.bucket_elements_per_rank * choice.dp * choice.cp * copies_of(choice));
 }
 
+/// The elements that a unit does not exceed, unless it is a single layer.
+std::int64_t ShardingCosts::unit_cap(const Choice& choice, const RankElements& own) const {
+    return request_.implementation.data_parallel.buckets_by_layer ? 0 : bucket_cap(choice, own);
+}
+
 /// The most blocks that are gathered and whose gradients are reduced together.
 std::int64_t ShardingCosts::blocks_of_unit(const Choice& choice, const RankElements& own) const {
-    if (request_.implementation.data_parallel.buckets_by_layer) return 1;
-    return std::max<std::int64_t>(1, bucket_cap(choice) / std::max<std::int64_t>(1, own.smallest_block));
+    return std::max<std::int64_t>(1, unit_cap(choice, own) / std::max<std::int64_t>(1, own.smallest_block));
+}
+
+/// Units are cut as RankLayoutBuilder does: layers join a unit in their order as long as it does not exceed the cap.
+ShardingCosts::UnitSizes ShardingCosts::unit_sizes(const Choice& choice, const RankElements& own) const {
+    UnitSizes sizes{.largest = own.largest_block};
+    const std::int64_t block = own.smallest_block, together = blocks_of_unit(choice, own);
+    const std::int64_t cap = unit_cap(choice, own);
+    const auto add = [&](std::int64_t units, std::int64_t chunks, std::int64_t largest) {
+        sizes.most = std::max(sizes.most, units);
+        sizes.all += units * chunks;
+        sizes.largest = std::max(sizes.largest, largest);
+    };
+    const auto add_chunks = [&](std::int64_t blocks, std::int64_t count) {
+        add((blocks + together - 1) / together, count, std::min(blocks, together) * block);
+    };
+    std::map<std::int64_t, std::int64_t> chunks = own.chunks;
+    for (const RankElements::EndChunk& ends : own.end_chunks) {
+        if (has_root()) break;
+        if (!own.blocks_are_alike() && ends.blocks > 0) {
+            add(1, 0, std::max(ends.embedding, ends.head));
+            continue;
+        }
+        if (ends.blocks > 0) --chunks[ends.blocks];
+        std::int64_t units = 0, held = 0, largest = 0;
+        const auto append = [&](std::int64_t elements) {
+            if (elements == 0) return;
+            const bool opens = units == 0 || held + elements > cap;
+            units += opens ? 1 : 0;
+            held = opens ? elements : held + elements;
+            largest = std::max(largest, held);
+        };
+        append(ends.embedding);
+        for (std::int64_t i = 0; i < ends.blocks; ++i) append(block);
+        append(ends.head);
+        add(units, 1, largest);
+    }
+    for (const auto& [blocks, count] : chunks) {
+        if (count > 0) add_chunks(blocks, count);
+    }
+    return sizes;
+}
+
+/// Whether embedding and head form a unit that stays gathered.
+bool ShardingCosts::has_root() const {
+    return request_.implementation.data_parallel.keeps_root_gathered || request_.model.tied_embeddings;
 }
 
 /// The units of a rank whose blocks are alike and have `elements` together.
@@ -290,20 +349,17 @@ std::int64_t ShardingCosts::window_bytes(const Choice& choice, const RankElement
     const program::Precision& precision = request_.training.precision;
     const bool alone = choice.dp * choice.cp * copies_of(choice) < 2;
     if (alone || request_.implementation.memory.windows_hold_tensors || own.chunks.empty()) return 0;
-    const bool has_root = choices.keeps_root_gathered || request_.model.tied_embeddings;
-    const std::int64_t roots = has_root ? own.dense - own.dense_of_blocks : 0;
-    const std::int64_t together = blocks_of_unit(choice, own);
-    const std::int64_t most_units = (own.chunks.rbegin()->first + together - 1) / together;  // of a chunk
+    const std::int64_t roots = has_root() ? own.dense - own.dense_of_blocks : 0;
+    const UnitSizes units = unit_sizes(choice, own);
     const std::int64_t turns = 1 + std::max(choices.forward_prefetch, choices.backward_prefetch);
     std::int64_t bytes = 0;
     if (kind_of(choice).shards_parameters) {
-        std::int64_t gathered = std::min(most_units, turns) * own.largest_block;
-        if (!choice.sharding.reshards) gathered = std::max(gathered, own.dense_of_blocks + own.expert);
-        bytes += (roots + gathered) * size_of(precision.fp8_parameters ? DType::fp8 : precision.parameter);
+        const std::int64_t slots = choice.sharding.reshards ? std::min(units.most, turns) : units.all;
+        bytes += (roots + slots * units.largest) * size_of(precision.fp8_parameters ? DType::fp8 : precision.parameter);
     }
     if (reduces_units(choice)) {
-        const std::int64_t slots = is_staged(choice) ? 1 : std::min<std::int64_t>(2, most_units);
-        bytes += (roots + slots * own.largest_block) * size_of(gradient_type(choice));
+        const std::int64_t slots = is_staged(choice) ? 1 : 2;
+        bytes += (roots + slots * units.largest) * size_of(gradient_type(choice));
     }
     return bytes;
 }
@@ -317,11 +373,10 @@ std::int64_t ShardingCosts::staging_bytes(const Choice& choice, const RankElemen
     if (!choices.overlaps_backward && !memory.lays_out_ahead) return 0;
     const std::int64_t element = size_of(request_.training.precision.reduction);
     if (!reduces_units(choice) && !kind_of(choice).shards_parameters) {
-        return choices.buckets_by_layer ? 0 : std::min(bucket_cap(choice), own.largest_chunk) * element;
+        return choices.buckets_by_layer ? 0 : std::min(bucket_cap(choice, own), own.largest_chunk) * element;
     }
     if (memory.windows_hold_tensors || own.chunks.empty()) return 0;
-    const bool has_root = choices.keeps_root_gathered || request_.model.tied_embeddings;
-    return std::max(own.largest_block, has_root ? own.largest_ends : 0) * element;
+    return std::max(unit_sizes(choice, own).largest, has_root() ? own.largest_ends : 0) * element;
 }
 
 void ShardingCosts::add_reductions(const Choice& choice, const RankElements& own, ShardedRank& rank) {

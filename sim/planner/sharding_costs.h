@@ -24,6 +24,12 @@ struct RankElements {
     std::map<std::int64_t, std::int64_t> chunks;         // number of chunks by their number of blocks, without 0
     std::int64_t largest_chunk = 0;                      // dense, ends included
     std::int64_t largest_ends = 0;                       // of a chunk: of the embedding, the head or both
+    bool is_first_stage = false;
+    /// The chunks with the embedding or the head.
+    struct EndChunk {
+        std::int64_t blocks = 0, embedding = 0, head = 0;
+    };
+    std::vector<EndChunk> end_chunks;
 
     [[nodiscard]] std::int64_t blocks() const;
     [[nodiscard]] bool blocks_are_alike() const { return largest_block == smallest_block; }
@@ -37,6 +43,7 @@ struct ShardedRank {
     double first_gathers_s = 0;      // gathers of one micro-batch that nothing can overlap
     CommunicationTimes reduction;    // of all gradients once, within one set of shards
     CommunicationTimes replication;  // among the sets of shards
+    bool reduces_at_end = false;     // not before the last backward pass has ended
     CommunicationTimes gather;       // of all parameters once, before a pass
     double regather_s = 0;           // of updated parameters (zero1 and zero2)
 };
@@ -90,6 +97,11 @@ class ShardingCosts {
         std::int64_t count = 0, elements = 0;
     };
 
+    /// At least: the units of a chunk with the most, and of all chunks; the elements of the largest.
+    struct UnitSizes {
+        std::int64_t most = 0, all = 0, largest = 0;
+    };
+
     const Groups& groups_of(const Choice& choice);
     [[nodiscard]] PlacementId intern(std::vector<std::int64_t> devices);
     const CommunicationTimes& collective(program::CommKind kind, PlacementId group, std::int64_t elements, DType type,
@@ -97,8 +109,12 @@ class ShardingCosts {
     [[nodiscard]] CommunicationTimes of_units(program::CommKind kind, PlacementId group, std::int64_t elements,
                                               DType type, const Choice& choice, const RankElements& own);
     [[nodiscard]] std::vector<Units> units(std::int64_t elements, const Choice& choice, const RankElements& own) const;
-    [[nodiscard]] std::int64_t bucket_cap(const Choice& choice) const;
+    [[nodiscard]] bool overlaps(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] std::int64_t bucket_cap(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] std::int64_t unit_cap(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] std::int64_t blocks_of_unit(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] UnitSizes unit_sizes(const Choice& choice, const RankElements& own) const;
+    [[nodiscard]] bool has_root() const;
     [[nodiscard]] bool scatters(const Sharding& sharding) const;
     [[nodiscard]] std::int64_t padded_experts(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] double state_bytes(const Choice& choice, const RankElements& own) const;
