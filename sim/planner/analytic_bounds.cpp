@@ -30,13 +30,10 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-ScheduleShape shape_of(const Choice& choice, std::int64_t micro_batches) {
-    return {.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = micro_batches};
-}
-
 void add(LayerCost& sum, const LayerCost& layer) {
     sum.forward_s += layer.forward_s;
     sum.backward_s += layer.backward_s;
+    sum.wide_gradients_s += layer.wide_gradients_s;
     sum.input_gradient_s += layer.input_gradient_s;
     sum.input_pass_s += layer.input_pass_s;
     sum.weight_pass_s += layer.weight_pass_s;
@@ -133,7 +130,8 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
     const std::int64_t few = settles ? std::min(micro_batches, enough) : 1;
     const auto [entry, fresh] = orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, few});
     if (fresh) {
-        ScheduleShape shape = shape_of(choice, few);
+        ScheduleShape shape{
+            .schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = few};
         if (!settles) shape.schedule = Schedule::one_f_one_b;
         for (const auto& order : program::compute_orders(shape)) {
             OrderFacts& facts = entry->second.emplace_back();
@@ -147,97 +145,6 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
         }
     }
     return entry->second;
-}
-
-/// The first and the last two ranks, and the first and the last of those with the most blocks and of those with the
-/// most parameters: the others have the same costs and less in flight or a shorter ramp.
-std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
-    const std::size_t count = pipeline.stages.size();
-    std::vector<std::size_t> ranks{0, std::min<std::size_t>(1, count - 1), count - std::min<std::size_t>(2, count),
-                                   count - 1};
-    const auto add_fullest = [&](const auto& load_of) {
-        std::vector<std::int64_t> load;  // of each rank
-        for (const std::vector<std::size_t>& stages : pipeline.stages) {
-            load.push_back(0);
-            for (const std::size_t stage : stages) load.back() += load_of(stage);
-        }
-        const auto most = std::max_element(load.begin(), load.end());
-        const auto last_most = std::find(load.rbegin(), load.rend(), *most);
-        ranks.push_back(static_cast<std::size_t>(most - load.begin()));
-        ranks.push_back(count - 1 - static_cast<std::size_t>(last_most - load.rbegin()));
-    };
-    const auto ends = [&](std::size_t stage) {
-        return std::pair(pipeline.first_block[stage], pipeline.first_block[stage + 1]);
-    };
-    add_fullest([&](std::size_t stage) { return ends(stage).second - ends(stage).first; });
-    add_fullest([&](std::size_t stage) {
-        const LayerCost &before = sums[at(ends(stage).first + 1)], &after = sums[at(ends(stage).second + 1)];
-        return after.dense_parameters + after.expert_parameters - before.dense_parameters - before.expert_parameters;
-    });
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    return ranks;
-}
-
-RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix) {
-    RankElements elements{.is_first_stage = rank == 0};
-    for (const std::size_t stage : pipeline.stages[rank]) {
-        std::int64_t of_blocks = 0, of_ends = 0;  // dense
-        const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
-        for (std::int64_t layer = begin; layer < end; ++layer) {
-            const LayerCost& block = prefix.costs.layers[at(layer)];
-            const std::int64_t all = block.dense_parameters + block.expert_parameters;
-            of_blocks += block.dense_parameters;
-            elements.expert += block.expert_parameters;
-            elements.largest_block = std::max(elements.largest_block, all);
-            elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
-        }
-        RankElements::EndChunk ends{.blocks = end - begin};
-        if (pipeline.has_embedding(stage)) ends.embedding = prefix.costs.layers.front().dense_parameters;
-        if (pipeline.has_head(stage)) ends.head = prefix.costs.layers.back().dense_parameters;
-        if (ends.embedding + ends.head > 0) elements.end_chunks.push_back(ends);
-        of_ends += ends.embedding + ends.head + pipeline.vocabulary_elements;
-        elements.dense += of_blocks + of_ends;
-        elements.dense_of_blocks += of_blocks;
-        elements.largest_chunk = std::max(elements.largest_chunk, of_blocks + of_ends);
-        elements.largest_ends = std::max(elements.largest_ends, of_ends);
-        if (end > begin) ++elements.chunks[end - begin];
-    }
-    return elements;
-}
-
-AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
-    Choice key = choice;
-    key.sharding = {};
-    key.recompute = Recompute::none;
-    key.recompute_parts = 0;
-    key.recompute_layers = -1;
-    key.offload_layers = 0;
-    key.micro_batch = 1;
-    const auto [entry, fresh] = pipelines_.try_emplace(key);
-    Pipeline& pipeline = entry->second;
-    if (!fresh) return pipeline;
-    const std::vector<std::int64_t> blocks = stage_layers_of(request_, choice);
-    pipeline.first_block.assign(1, 0);
-    for (const std::int64_t count : blocks) pipeline.first_block.push_back(pipeline.first_block.back() + count);
-    if (choice.spreads_vocabulary()) {
-        pipeline.spreads_vocabulary = true;
-        const models::ModelSpec& model = request_.model;
-        const std::int64_t rows =
-            models::padded_vocabulary(model, request_.implementation.vocab_multiple, choice.pp) / choice.pp;
-        pipeline.vocabulary_elements = rows * model.hidden * (model.tied_embeddings ? 1 : 2);
-    }
-    const ScheduleShape shape = shape_of(choice, 1);
-    for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
-        std::vector<std::size_t>& stages = pipeline.stages.emplace_back();
-        for (const ChunkIndex c : IndexRange<ChunkIndex>(0, ChunkIndex::of(choice.chunks))) {
-            stages.push_back(at(program::chunk_place(shape, rank, c).virtual_stage));
-        }
-    }
-    const Prefix& prefix = prefix_of(with_whole_backward(without_recomputation(choice)));
-    pipeline.ranks = ranks_to_bound(pipeline, prefix.sums);
-    for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, prefix));
-    return pipeline;
 }
 
 AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, const Pipeline& pipeline) {
@@ -282,6 +189,7 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
             const LayerCost &before = sums[from], &after = sums[to];
             chunk.forward_s += after.forward_s - before.forward_s;
             chunk.backward_s += after.backward_s - before.backward_s;
+            chunk.wide_gradients_s += after.wide_gradients_s - before.wide_gradients_s;
             chunk.input_gradient_s += after.input_gradient_s - before.input_gradient_s;
             chunk.input_pass_s += after.input_pass_s - before.input_pass_s;
             chunk.weight_pass_s += after.weight_pass_s - before.weight_pass_s;
@@ -343,9 +251,20 @@ void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) 
     }
 }
 
-/// A round goes from a rank's first forward to its last pass: the first micro-batch has to run through all later stages
-/// and come back as a gradient before the rank's first backward can start. All passes but the forwards before it then
-/// remain.
+/// The first micro-batch has to run through all later stages and come back as a gradient before the rank's first
+/// backward can start. All passes but the forwards before it then remain.
+double AnalyticBounder::round_s(const std::vector<std::size_t>& stages, const OrderFacts& facts, bool splits) const {
+    double round = -static_cast<double>(facts.vocabulary_ahead) * chunk_sums_[stages.front()].vocabulary_s;
+    for (std::size_t c = 0; c < stages.size(); ++c) {
+        round -= static_cast<double>(facts.forwards_ahead[ChunkIndex::of(c)]) * chunk_sums_[stages[c]].forward_s;
+    }
+    for (std::size_t s = stages.front(); s < chunk_sums_.size(); ++s) round += chunk_sums_[s].forward_s;
+    for (std::size_t s = stages[facts.first_backward_chunk.position()] + 1; s < chunk_sums_.size(); ++s) {
+        round += splits ? chunk_sums_[s].input_gradient_s : chunk_sums_[s].backward_s;
+    }
+    return round;
+}
+
 void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) {
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
     const std::vector<OrderFacts>& orders = order_facts(choice, micro_batches);
@@ -360,35 +279,29 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
         return chunk_sums_[pipeline.stages[rank][chunk]];
     };
     rank_sums_.clear();
-    double ramp = 0, forward_ramp = 0;
+    double ramp = 0, forward_ramp = 0, wide_ramp = 0;
     std::size_t before = 0;
     for (const std::size_t rank : pipeline.ranks) {
         for (; before < rank; ++before) {
             forward_ramp += chunk_of(before, 0).forward_s;
             ramp += chunk_of(before, 0).forward_s + chunk_of(before, 0).backward_s;
+            wide_ramp += chunk_of(before, 0).wide_gradients_s;
         }
         const OrderFacts& facts = orders[rank];
         RankSums& sums = rank_sums_.emplace_back();
         sums.ramp_s = splits ? 0 : ramp;
         sums.forward_ramp_s = splits ? 0 : forward_ramp;
+        sums.wide_ramp_s = splits ? 0 : wide_ramp;
         const double outside = static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
         sums.ramp_s -= outside;
         sums.forward_ramp_s -= outside;
         for (std::size_t c = 0; c < at(choice.chunks); ++c) {
             const ChunkSum& chunk = chunk_of(rank, c);
             sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
-            if (row.has_rounds) {
-                sums.round_s -= static_cast<double>(facts.forwards_ahead[ChunkIndex::of(c)]) * chunk.forward_s;
-            }
+            sums.wide_gradients_s += chunk.wide_gradients_s;
         }
-        if (row.has_rounds) {
-            sums.round_s -= static_cast<double>(facts.vocabulary_ahead) * chunk_of(rank, 0).vocabulary_s;
-            const std::size_t first = pipeline.stages[rank].front();
-            const std::size_t back = pipeline.stages[rank][facts.first_backward_chunk.position()];
-            for (std::size_t s = first; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].forward_s;
-            for (std::size_t s = back + 1; s < chunk_sums_.size(); ++s) sums.round_s += chunk_sums_[s].input_gradient_s;
-        }
-        if (choice.offload_layers != 0 && row.has_rounds && !pipeline.spreads_vocabulary) {
+        if (row.has_rounds) sums.round_s = round_s(pipeline.stages[rank], facts, splits);
+        if (choice.offload_layers != 0 && row.has_rounds) {
             sums.work_s += copy_wait_s(choice, pipeline.stages[rank], facts) / micro_batches_;
             sums.round_s -= copy_wait_ahead_s(pipeline.stages[rank], facts);
         }
@@ -419,26 +332,31 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& sharded) const {
     const program::ScheduleRow& row = row_of(choice.schedule);
     const double m = micro_batches_, gathers = ShardingCosts::gathers(choice);
-    const double reductions = sharding_.reductions(choice);
+    const double reductions = sharding_.reductions(choice), overlap = std::min(m, static_cast<double>(choice.pp));
+    const bool is_wide = sharding_.has_wide_gradients(choice);
     double least = 0;
     AnalyticBounds result;
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
         const RankSums& sums = rank_sums_[i];
         const ShardedRank& rank = sharded.ranks[i];
-        const double alone = m * (sums.work_s + rank.staging_s + rank.first_gathers_s) + rank.update_s;
+        const double wide_s = is_wide ? sums.wide_gradients_s : 0;
+        const double alone = m * (sums.work_s + wide_s + rank.staging_s + rank.first_gathers_s) + rank.update_s;
         // A rank's long update on the host runs beside the gradients' way back to the first rank and its update.
         const double ahead_s = choice.sharding.offload == Offload::none
                                    ? 0
                                    : std::max(0.0, rank.update_s - sharded.ranks.front().update_s);
-        const double ramp_s = sums.ramp_s - ahead_s;
+        const double ramp_s = sums.ramp_s + (is_wide ? sums.wide_ramp_s : 0) - ahead_s;
         const double reduction_s = std::max(rank.reduction.seconds, rank.replication.seconds);
-        double extra =
-            std::max(ramp_s, reduction_s + (rank.reduces_at_end ? std::max(0.0, sums.forward_ramp_s) : -sums.beside_s));
-        if (row.has_rounds) extra = std::max(extra, sums.round_s);
+        // Gradients that are reduced beside passes may be reduced beside those of several micro-batches.
+        const double beside_s = sums.beside_s + overlap * wide_s;
+        const double round_s = row.has_rounds ? std::max(0.0, sums.round_s) : 0;
+        double extra = std::max({ramp_s, round_s, reduction_s - beside_s});
+        if (rank.reduces_at_end) extra = std::max(extra, reduction_s + std::max(sums.forward_ramp_s, round_s));
         least = std::max(least, alone + std::max(0.0, extra));
-        const double idle = std::max({0.0, ramp_s, row.has_rounds ? sums.round_s : 0.0});
+        const double idle = std::max({0.0, ramp_s, round_s});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
-        const double free = (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s;
+        const double free =
+            (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s + wide_s;
         CommunicationTimes reduction, gather;
         if (!rank.reduces_at_end) reduction.add(rank.reduction, reductions / m);
         gather.add(rank.gather, gathers);

@@ -97,17 +97,15 @@ class AnalyticBounder {
   private:
     struct ChunkSum {
         double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
-        double vocabulary_s = 0;  // of the head's passes, if the vocabulary is sharded over the stages
+        double wide_gradients_s = 0;  // LayerCost::wide_gradients_s
+        double vocabulary_s = 0;      // of the head's passes, if the vocabulary is sharded over the stages
         std::int64_t saved_bytes = 0, kept_bytes = 0;
         // Of offloaded activations; forward_s and backward_s contain the waits for copies within a pass.
-        bool offloads = false;
+        ChunkCopies copies;
         std::int64_t window_bytes = 0;
-        double copies_after_s = 0;      // copies that remain after a forward
-        double copies_before_s = 0;     // by how much a backward is longer whose copies begin with it
-        double uncopied_s = 0;          // what a backward computes before it needs copies, beyond the first of them
         std::int64_t beyond_bytes = 0;  // from an allocator: transients of its passes beyond what is saved, at least
         /// A backward pass with all its waits for copies, as far as sums count them.
-        [[nodiscard]] double longest_backward_s() const { return backward_s + copies_after_s + copies_before_s; }
+        [[nodiscard]] double longest_backward_s() const { return backward_s + copies.after_s + copies.before_s; }
     };
     /// Sums over the layers before each layer.
     struct Prefix {
@@ -135,6 +133,7 @@ class AnalyticBounder {
         std::vector<std::vector<std::size_t>> stages;  // by rank: the virtual stage of each of its chunks
         std::vector<std::size_t> ranks;                // those whose bounds are taken
         std::vector<RankElements> elements;            // by position in `ranks`
+        std::vector<std::size_t> like;                 // by rank: the position in `ranks` of itself or the one like it
         std::vector<Sharded> sharded;                  // by sharding; filled by bounds_of_each
         bool spreads_vocabulary = false;
         std::int64_t vocabulary_elements = 0;  // of each rank, if the vocabulary is sharded over the stages
@@ -148,7 +147,9 @@ class AnalyticBounder {
     struct RankSums {
         double ramp_s = 0;                  // first passes of the ranks before it
         double forward_ramp_s = 0;          // of these, forward passes
+        double wide_ramp_s = 0;             // beyond ramp_s, if gradients have their full type
         double work_s = 0;                  // one micro-batch
+        double wide_gradients_s = 0;        // beyond work_s, if gradients have their full type
         double waiting_s = 0;               // part of it in which the device does not compute
         ComputeDraws draws;                 // of the computation of one micro-batch
         double round_s = 0;                 // least time from the first forward to the last pass, less m * work_s
@@ -157,7 +158,7 @@ class AnalyticBounder {
         std::int64_t beyond_bytes = 0;      // transients at that moment, at least
         /// Duration of the computation beside communication that holds this share of the compute units, over that
         /// alone.
-        [[nodiscard]] double slowdown(double held) const;
+        [[nodiscard]] double slowdown(double held, bool is_wide) const;
     };
 
     const Prefix& prefix_of(const Choice& choice);
@@ -179,6 +180,8 @@ class AnalyticBounder {
     [[nodiscard]] double copy_wait_ahead_s(const std::vector<std::size_t>& stages, const OrderFacts& facts) const;
     [[nodiscard]] static std::int64_t beyond_bytes(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
                                                    const LayerCosts& again, const LayerCosts& whole);
+    /// RankSums::round_s of a rank with these stages, without copies of offloaded activations.
+    [[nodiscard]] double round_s(const std::vector<std::size_t>& stages, const OrderFacts& facts, bool splits) const;
     void sum_ranks(const Choice& choice, const Pipeline& pipeline);
     /// least_computation_s of the passes summed by sum_chunks.
     [[nodiscard]] double summed_computation_s(const Choice& choice, const Pipeline& pipeline);
@@ -189,9 +192,12 @@ class AnalyticBounder {
     [[nodiscard]] bool has_path(const Choice& choice) const;
     /// Of the passes summed by sum_chunks.
     [[nodiscard]] PassCosts pass_costs(const Choice& choice, const Pipeline& pipeline);
+    [[nodiscard]] double first_gather_s(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
+                                        const RankElements& elements, std::size_t rank, std::size_t stage);
     [[nodiscard]] RankTraffic traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
                                          std::size_t rank, double transfer_held);
-    [[nodiscard]] static std::size_t like(const Pipeline& pipeline, std::size_t rank);
+    [[nodiscard]] static std::vector<std::size_t> alike_ranks(const Pipeline& pipeline,
+                                                              const std::vector<LayerCost>& sums);
     const std::vector<std::vector<program::ComputeTask>>& orders_of(const Choice& choice);
 
     const PlanRequest& request_;

@@ -37,10 +37,13 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
     chunk.saved_bytes -= copied(begin, begin + count);
     chunk.window_bytes = static_cast<std::int64_t>(std::min<std::size_t>(2, count)) * copied(begin, begin + 1);
     if (request_.cluster.device.host_runs_compute) return;
-    chunk.offloads = true;
+    chunk.copies.offloads = true;
     const LayerCost before = pipeline.has_embedding(stage) ? sums[1] : LayerCost{};
     const auto forward_s = [&](std::size_t i) { return sums[begin + i + 1].forward_s - sums[begin + i].forward_s; };
     const auto backward_s = [&](std::size_t i) { return sums[begin + i + 1].backward_s - sums[begin + i].backward_s; };
+    const auto wide_s = [&](std::size_t i) {
+        return sums[begin + i + 1].wide_gradients_s - sums[begin + i].wide_gradients_s;
+    };
     std::vector<double>& copy_s = copy_seconds_;
     copy_s.clear();
     for (std::size_t i = 0; i < count; ++i) copy_s.push_back(sharding_.copy_s(copied(begin + i, begin + i + 1)));
@@ -54,24 +57,30 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
     }
     const double after_s = chunk.forward_s - before.forward_s - (sums[begin + count].forward_s - sums[begin].forward_s);
     chunk.forward_s = pass + after_s;
-    chunk.copies_after_s = std::max(0.0, copies - chunk.forward_s);
+    chunk.copies.after_s = std::max(0.0, copies - chunk.forward_s);
     // The time from the begin of a backward, if the first two blocks are back before it or are copied from then on.
-    const double rest_s =
-        chunk.backward_s - before.backward_s - (sums[begin + count].backward_s - sums[begin].backward_s);
-    const auto backward_from = [&](bool copies_first) {
-        double end = rest_s, back = 0, place_free = 0, other_free = 0;
+    const auto rest_s = [&](double wide) {
+        return chunk.backward_s - before.backward_s - (sums[begin + count].backward_s - sums[begin].backward_s) +
+               wide * (chunk.wide_gradients_s - before.wide_gradients_s -
+                       (sums[begin + count].wide_gradients_s - sums[begin].wide_gradients_s));
+    };
+    // `wide`: 1 with gradients of their full type, else 0.
+    const auto backward_from = [&](bool copies_first, double wide) {
+        double end = rest_s(wide), back = 0, place_free = 0, other_free = 0;
         for (std::size_t i = count; i-- > 0;) {
             const bool is_early = i + 2 >= count;
             if (!is_early || copies_first) back = std::max(back, place_free) + copy_s[i];
-            end = std::max(end, back) + backward_s(i);
+            end = std::max(end, back) + backward_s(i) + wide * wide_s(i);
             place_free = other_free;
             other_free = end;
         }
-        return end + before.backward_s;
+        return end + before.backward_s + wide * before.wide_gradients_s;
     };
-    chunk.backward_s = backward_from(false);
-    chunk.copies_before_s = backward_from(true) - chunk.backward_s;
-    chunk.uncopied_s = std::max(0.0, rest_s - copy_s.back());
+    const double narrow = backward_from(false, 0), wide = backward_from(false, 1);
+    chunk.copies.before_s = std::min(backward_from(true, 0) - narrow, backward_from(true, 1) - wide);
+    chunk.copies.uncopied_s = std::max(0.0, rest_s(1) - copy_s.back());
+    chunk.backward_s = narrow;
+    chunk.wide_gradients_s = wide - narrow;
 }
 
 /// Before the next pass, a forward ends all its copies; a backward begins its copies when the pass before it has ended.
@@ -80,19 +89,20 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
 double AnalyticBounder::copy_wait_s(const Choice& choice, const std::vector<std::size_t>& stages,
                                     const OrderFacts& facts) const {
     const auto micro_batches = static_cast<double>(micro_batches_of(request_, choice));
-    double sum = 0, without = 0, longest_after_s = 0, longest_before_s = 0, longest_hidden_s = 0;
+    double sum = 0, without = 0, vocabulary_s = 0, longest_after_s = 0, longest_before_s = 0, longest_hidden_s = 0;
     for (const std::size_t stage : stages) {
         const ChunkSum& chunk = chunk_sums_[stage];
-        if (!chunk.offloads) without += micro_batches;
-        sum += micro_batches * (chunk.copies_after_s + chunk.copies_before_s);
-        longest_after_s = std::max(longest_after_s, chunk.copies_after_s);
-        longest_before_s = std::max(longest_before_s, chunk.copies_before_s);
-        longest_hidden_s = std::max(longest_hidden_s, chunk.uncopied_s);
+        if (!chunk.copies.offloads) without += micro_batches;
+        vocabulary_s += micro_batches * chunk.vocabulary_s;
+        sum += micro_batches * (chunk.copies.after_s + chunk.copies.before_s);
+        longest_after_s = std::max(longest_after_s, chunk.copies.after_s);
+        longest_before_s = std::max(longest_before_s, chunk.copies.before_s);
+        longest_hidden_s = std::max(longest_hidden_s, chunk.copies.uncopied_s);
     }
     double ahead = 0;
     for (const std::int64_t passes : facts.forwards_ahead) ahead += static_cast<double>(passes);
     const double turns = micro_batches * static_cast<double>(choice.chunks) - ahead + 1;
-    return std::max(0.0, sum - without * (longest_after_s + longest_before_s) -
+    return std::max(0.0, sum - vocabulary_s - without * (longest_after_s + longest_before_s) -
                              turns * std::min(longest_after_s, longest_hidden_s));
 }
 
@@ -101,8 +111,8 @@ double AnalyticBounder::copy_wait_ahead_s(const std::vector<std::size_t>& stages
     double sum = 0, longest_before_s = 0;
     for (const ChunkIndex c : facts.forwards_ahead.indices()) {
         const ChunkSum& chunk = chunk_sums_[stages[c.position()]];
-        sum += static_cast<double>(facts.forwards_ahead[c]) * chunk.copies_after_s;
-        longest_before_s = std::max(longest_before_s, chunk.copies_before_s);
+        sum += static_cast<double>(facts.forwards_ahead[c]) * chunk.copies.after_s;
+        longest_before_s = std::max(longest_before_s, chunk.copies.before_s);
     }
     return sum + longest_before_s;
 }

@@ -1,11 +1,11 @@
 // AnalyticBounder's walks of the schedule's passes.
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "core/error.h"
 #include "sim/planner/analytic_bounds.h"
 #include "sim/program/schedule.h"
+#include "sim/program/transfer_rules.h"
 
 namespace orrery::sim {
 
@@ -40,11 +40,21 @@ const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Ch
 
 PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipeline) {
     PassCosts costs{.stages = pipeline.stages};
+    const bool is_wide = sharding_.has_wide_gradients(choice);
     for (const std::vector<std::size_t>& stages : pipeline.stages) {
         std::vector<PassCosts::OfChunk>& chunks = costs.seconds.emplace_back();
         for (const std::size_t stage : stages) {
             const ChunkSum& chunk = chunk_sums_[stage];
-            chunks.push_back({chunk.forward_s, chunk.backward_s, chunk.input_pass_s, chunk.weight_pass_s});
+            const double wide_s = is_wide ? chunk.wide_gradients_s : 0;
+            chunks.push_back({chunk.forward_s, chunk.backward_s + wide_s, chunk.input_pass_s, chunk.weight_pass_s});
+        }
+    }
+    if (choice.offload_layers != 0) {
+        costs.copies_after_input =
+            program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
+        for (const std::vector<std::size_t>& stages : pipeline.stages) {
+            std::vector<ChunkCopies>& chunks = costs.copies.emplace_back();
+            for (const std::size_t stage : stages) chunks.push_back(chunk_sums_[stage].copies);
         }
     }
     costs.forward_transfer_s.assign(pipeline.stages.size(), sharding_.transfer_s(choice).first);
@@ -52,42 +62,51 @@ PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipe
     return costs;
 }
 
-double AnalyticBounder::RankSums::slowdown(double held) const {
-    const double alone = draws.seconds() + waiting_s;
-    return alone > 0 ? std::max(1.0, (draws.beside_s(held) + waiting_s) / alone) : 1;
+double AnalyticBounder::RankSums::slowdown(double held, bool is_wide) const {
+    const double undisturbed = waiting_s + (is_wide ? wide_gradients_s : 0);
+    const double alone = draws.seconds() + undisturbed;
+    return alone > 0 ? std::max(1.0, (draws.beside_s(held) + undisturbed) / alone) : 1;
 }
 
-/// The position in Pipeline::ranks of the rank itself, or of one that has as many blocks, or nearly.
-std::size_t AnalyticBounder::like(const Pipeline& pipeline, std::size_t rank) {
-    const auto own = std::find(pipeline.ranks.begin(), pipeline.ranks.end(), rank);
-    if (own != pipeline.ranks.end()) return static_cast<std::size_t>(own - pipeline.ranks.begin());
-    const auto blocks_on = [&](std::size_t r) {
-        std::int64_t sum = 0;
-        for (const std::size_t stage : pipeline.stages[r]) {
-            sum += pipeline.first_block[stage + 1] - pipeline.first_block[stage];
-        }
-        return sum;
+/// By how much the gather of updated parameters delays a stage's first forward at least, if it begins with that. Other
+/// stages than the first may gather all dense parameters before their first block, and all experts in or before it.
+double AnalyticBounder::first_gather_s(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
+                                       const RankElements& elements, std::size_t rank, std::size_t stage) {
+    const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    const bool arrives_first =
+        stage == 0 || program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
+    if (!choices.gathers_parameters_ahead || !arrives_first) return 0;
+    const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
+    const std::size_t first = at(pipeline.first_block[stage] + 1), end = at(pipeline.first_block[stage + 1] + 1);
+    std::int64_t dense = base[end].dense_parameters - base[first].dense_parameters;
+    const std::int64_t experts = base[end].expert_parameters - base[first].expert_parameters;
+    if (pipeline.has_embedding(stage)) dense += base[1].dense_parameters;
+    if (pipeline.has_head(stage)) dense += base.back().dense_parameters - base[base.size() - 2].dense_parameters;
+    const auto share = [](std::int64_t own, std::int64_t all) {
+        return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 0;
     };
-    const auto distance = [&](std::size_t r) { return std::abs(blocks_on(r) - blocks_on(rank)); };
-    const auto nearest = std::min_element(pipeline.ranks.begin(), pipeline.ranks.end(),
-                                          [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
-    return static_cast<std::size_t>(nearest - pipeline.ranks.begin());
+    const double dense_s = share(dense, elements.dense) * costs.regather_s;
+    const double all_s = dense_s + share(experts, elements.expert) * costs.regather_experts_s;
+    const bool gathers_whole = choices.overlaps_first_stage_only && rank > 0 && first < end;
+    if (!gathers_whole) return std::max(0.0, all_s - chunk_sums_[stage].forward_s);
+    return std::max(dense_s, all_s - (base[first + 1].forward_s - base[first].forward_s));
 }
 
 RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
                                         std::size_t rank, double transfer_held) {
-    const std::size_t position = like(pipeline, rank);
+    const std::size_t position = pipeline.like[rank];
     const ShardedRank& costs = sharded.ranks[position];
     const RankElements& elements = pipeline.elements[position];
     const RankSums& sums = rank_sums_[position];
+    const bool is_wide = sharding_.has_wide_gradients(choice);
     RankTraffic traffic;
     traffic.reduces_each = reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
     traffic.reduces_at_end = costs.reduces_at_end;
     traffic.gathers_forward = row_of(choice.sharding.data_parallel).shards_parameters;
     traffic.gathers_backward = traffic.gathers_forward && choice.sharding.reshards;
-    traffic.reduction_slowdown = sums.slowdown(costs.reduction.held);
-    traffic.gather_slowdown = sums.slowdown(costs.gather.held);
-    traffic.transfer_slowdown = sums.slowdown(transfer_held);
+    traffic.reduction_slowdown = sums.slowdown(costs.reduction.held, is_wide);
+    traffic.gather_slowdown = sums.slowdown(costs.gather.held, is_wide);
+    traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
     traffic.update_s = costs.update_s;
     const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
     const auto all = static_cast<double>(elements.dense + elements.expert);
@@ -110,6 +129,7 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         chunk.gather_s = block_share * costs.gather.seconds;
         chunk.gather_nic_s = block_share * costs.gather.nic_s;
         chunk.staging_s = block_share * costs.staging_s;
+        chunk.first_gather_s = first_gather_s(choice, pipeline, costs, elements, rank, stage);
         chunk.units =
             sharding_.units_of(choice, elements, pipeline.first_block[stage + 1] - pipeline.first_block[stage]);
     }
@@ -151,7 +171,8 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
 double AnalyticBounder::path_s(const Choice& choice) {
     if (!has_path(choice)) return 0;
     Choice key = choice;
-    key.sharding = {.pp_before_dp = choice.sharding.pp_before_dp};
+    key.sharding = {.data_parallel = sharding_.has_wide_gradients(choice) ? DataParallel::ddp : DataParallel::zero3,
+                    .pp_before_dp = choice.sharding.pp_before_dp};
     const auto [entry, fresh] = paths_.try_emplace(key, 0.0);
     if (!fresh) return entry->second;
     const Pipeline& pipeline = pipeline_of(choice);

@@ -213,12 +213,29 @@ double IsolatedTimes::computation_s(ClassIndex rank_class, SegmentListId list) {
     return sum;
 }
 
+void IsolatedTimes::play_list(ClassIndex rank_class, SegmentListId list, StreamEnds& ends) {
+    std::vector<StreamEnds> after;  // each segment
+    for (const Segment& segment : segments(rank_class, list)) {
+        double awaited = 0;
+        for (std::int32_t w = 0; w < segment.wait_count; ++w) {
+            const program::SegmentWait& wait =
+                program_.classes[rank_class].segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
+            awaited = std::max(awaited, after[wait.segment.position()][wait.stream]);
+        }
+        for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
+            ends[instruction.stream] = std::max(ends[instruction.stream], awaited);
+        }
+        play(rank_class, segment.body, ends);
+        after.push_back(ends);
+    }
+}
+
 double IsolatedTimes::lists_s(ClassIndex rank_class, const std::vector<SegmentListId>& lists) {
     StreamEnds ends{};
     double gradients = 0;
     for (const SegmentListId list : lists) {
         if (list == lists.back()) ends.fill(gradients);
-        for (const Segment& segment : segments(rank_class, list)) play(rank_class, segment.body, ends);
+        play_list(rank_class, list, ends);
         for (const Stream stream : {Stream::compute, Stream::dp, Stream::dp_replicate}) {
             gradients = std::max(gradients, ends[stream]);
         }

@@ -116,6 +116,7 @@ class IsolatedTimes {
     [[nodiscard]] static double delay_s(const InstructionTime& computation, double start, const StreamEnds& ends,
                                         const program::PerStream<double>& held);
     void play(program::ClassIndex rank_class, program::BodyId body, StreamEnds& ends);
+    void play_list(program::ClassIndex rank_class, program::SegmentListId list, StreamEnds& ends);
 
     const program::Program& program_;
     const topologies::Cluster& cluster_;

@@ -112,17 +112,21 @@ void read_changes(const Program& program, ActionKind kind, LayerCosts& costs, pr
     }
 }
 
+bool narrows_gradients(const program::Precision& precision) {
+    return size_of(precision.parameter) < size_of(precision.gradient);
+}
+
 /// One stage, two micro-batches, one bucket.
-Plan plan_of_layers(const PlanRequest& request, const Choice& key) {
+Plan plan_of_layers(const PlanRequest& request, const Choice& key, bool wide) {
     Plan plan = plan_of(request, key);
     // Two micro-batches, of which the first is read: its backward reduces no gradients.
     plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
     // One bucket, reduced after all backward passes; with more, the layers' last backward bodies would all differ.
     plan.implementation.data_parallel = {
         .bucket_bytes = kOneBucket, .first_bucket_bytes = kOneBucket, .overlaps_backward = false};
-    // With sharded gradients the backward writes them in the parameters' type.
+    // A whole backward whose gradients are reduced by unit writes them in the parameters' type.
     program::Precision& precision = plan.training.precision;
-    if (size_of(precision.parameter) < size_of(precision.gradient)) precision.gradient = precision.parameter;
+    if (!wide && narrows_gradients(precision)) precision.gradient = precision.parameter;
     return plan;
 }
 
@@ -148,6 +152,21 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
         LayerCost& layer = costs.layers[at(segment.layer + 1)];
         layer.weight_pass_s += times.body_s(0, segment.body);
         if (!has_frames) layer.kept_bytes -= body_change(body, segment).net_bytes;
+    }
+}
+
+/// Costs with whole backward passes: how much longer those of `wide` take.
+void read_wide(const Program& wide, const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
+    const RankClass& ranks = wide.classes.front();
+    IsolatedTimes times(wide, cluster, cost);
+    std::vector<double> seconds(costs.layers.size());
+    for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::backward).segments]) {
+        if (wide.bodies[segment.body].phase != program::Phase::backward) continue;
+        seconds[at(segment.layer + 1)] += times.body_s(0, segment.body);
+    }
+    for (std::size_t layer = 0; layer < seconds.size(); ++layer) {
+        LayerCost& one = costs.layers[layer];
+        one.wide_gradients_s = std::max(0.0, seconds[layer] - one.backward_s);
     }
 }
 
@@ -280,14 +299,14 @@ std::vector<LayerCost> LayerCosting::spread(const std::vector<LayerCost>& few) c
     return layers;
 }
 
-const Program& LayerCosting::program_of(const Choice& key) {
+const Program& LayerCosting::program_of(const Choice& key, bool wide) {
     Choice any_size = key;
     any_size.micro_batch = 1;
-    Cut& cut = cuts_[any_size];
+    Cut& cut = cuts_[{any_size, wide}];
     if (cut.scaled && cut.scaled->is_scalable()) return cut.scaled->at(key.micro_batch);
     if (cut.first && cut.first_size == key.micro_batch) return *cut.first;
     ++lowerings_;
-    Program program = program::lower(plan_of_layers(few_, key));
+    Program program = program::lower(plan_of_layers(few_, key, wide));
     if (cut.first) cut.scaled.emplace(std::move(*cut.first), cut.first_size, program, key.micro_batch);
     if (cut.scaled && cut.scaled->is_scalable()) {
         cut.first.reset();
@@ -299,8 +318,10 @@ const Program& LayerCosting::program_of(const Choice& key) {
 
 LayerCosts LayerCosting::costs(const Choice& choice) {
     const Choice key = layer_costs_key(choice);
-    LayerCosts costs = read_whole(program_of(with_whole_backward(key)), cluster_, cost_);
-    if (row_of(key.schedule).splits_backward()) read_halves(program_of(key), cluster_, cost_, costs);
+    const Choice whole = with_whole_backward(key);
+    LayerCosts costs = read_whole(program_of(whole, false), cluster_, cost_);
+    if (narrows_gradients(few_.training.precision)) read_wide(program_of(whole, true), cluster_, cost_, costs);
+    if (row_of(key.schedule).splits_backward()) read_halves(program_of(key, true), cluster_, cost_, costs);
     costs.layers = spread(costs.layers);
     return costs;
 }
@@ -312,7 +333,7 @@ LayerCosts LayerCosting::costs_of_halves(const Choice& choice, const LayerCosts&
         costs.layers[at(excerpt_.block_of[block] + 1)] = whole.layers[block + 1];
     }
     costs.layers.back() = whole.layers.back();
-    read_halves(program_of(layer_costs_key(choice)), cluster_, cost_, costs);
+    read_halves(program_of(layer_costs_key(choice), true), cluster_, cost_, costs);
     costs.layers = spread(costs.layers);
     return costs;
 }
@@ -325,9 +346,13 @@ LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cl
 LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
                                       const RooflineCost& cost, const Choice& choice) {
     const Choice key = layer_costs_key(choice);
-    LayerCosts costs = read_whole(program::lower(plan_of_layers(request, with_whole_backward(key))), cluster, cost);
-    if (row_of(key.schedule).splits_backward())
-        read_halves(program::lower(plan_of_layers(request, key)), cluster, cost, costs);
+    const auto lowered = [&](const Choice& cut, bool wide) {
+        return program::lower(plan_of_layers(request, cut, wide));
+    };
+    const Choice whole = with_whole_backward(key);
+    LayerCosts costs = read_whole(lowered(whole, false), cluster, cost);
+    if (narrows_gradients(request.training.precision)) read_wide(lowered(whole, true), cluster, cost, costs);
+    if (row_of(key.schedule).splits_backward()) read_halves(lowered(key, true), cluster, cost, costs);
     return costs;
 }
 

@@ -19,6 +19,7 @@ namespace orrery::sim {
 
 struct LayerCost {
     double forward_s = 0, backward_s = 0;        // computation and the communication it waits for (IsolatedTimes)
+    double wide_gradients_s = 0;                 // by how much backward_s is longer with gradients of their full type
     double input_gradient_s = 0;                 // part of backward_s: computation other than weight gradients
     double input_pass_s = 0, weight_pass_s = 0;  // the halves of a split backward, each as long as in isolation
     ComputeDraws draws;                          // of forward and backward
@@ -45,14 +46,14 @@ struct LayerCosts {
 
 /// The costs of layers for every way to cut them. `choice.recompute` is none, selective, or full (of all layers). The
 /// costs are lower bounds for every data parallelism and schedule: no contention, no waiting for other stages, and
-/// gradients of the smallest type they may have.
+/// whole backward passes that write gradients of the smallest type they may have.
 class LayerCosting {
   public:
     /// Keeps references.
     LayerCosting(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
 
-    /// Read from a lowering of one block of each kind. Two micro-batch sizes of a cut are lowered; costs of all others
-    /// are read from a Program scaled to them (ScaledProgram).
+    /// Read from a lowering of one block of each kind. Two micro-batch sizes of a cut are lowered, with each type
+    /// of gradients; costs of all others are read from a Program scaled to them (ScaledProgram).
     [[nodiscard]] LayerCosts costs(const Choice& choice);
     /// The same for a schedule with a split backward, from the costs with whole backward passes: one lowering less.
     [[nodiscard]] LayerCosts costs_of_halves(const Choice& choice, const LayerCosts& whole);
@@ -73,13 +74,14 @@ class LayerCosting {
     };
     static Excerpt excerpt_of(const models::ModelSpec& whole);
     [[nodiscard]] std::vector<LayerCost> spread(const std::vector<LayerCost>& few) const;
-    const program::Program& program_of(const Choice& key);
+    /// `wide`: with gradients of their full type.
+    const program::Program& program_of(const Choice& key, bool wide);
 
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;
     const Excerpt excerpt_;
     PlanRequest few_;  // with the excerpt
-    std::map<Choice, Cut> cuts_;
+    std::map<std::pair<Choice, bool>, Cut> cuts_;
     std::int64_t lowerings_ = 0;
 };
 

@@ -12,6 +12,7 @@
 #include "sim/planner/planner.h"
 #include "sim/program/device_memory.h"
 #include "sim/program/schedule.h"
+#include "sim/program/transfer_rules.h"
 
 namespace orrery::sim {
 
@@ -95,6 +96,8 @@ class StepBound {
         /// Passes of the vocabulary before the first and after the last pass of the blocks.
         double outside_s = 0;
         double send_forward_s = 0, send_backward_s = 0;
+        /// Of each chunk's first forward, with the gathers that it begins.
+        IndexedVector<ChunkIndex, double> first_forward_s;
 
         [[nodiscard]] double seconds(ActionKind kind, ChunkIndex chunk) const {
             const auto entry = least.find({kind, chunk});
@@ -116,6 +119,9 @@ class StepBound {
         std::vector<SegmentListId> tail;
         ActionKind last{};
         ChunkIndex last_chunk = 0;
+        const bool host_waits = program::host_waits_for_transfers(
+            shape_.schedule, program_.plan->parallelism.vocabulary_parallel, program_.plan->implementation);
+        rank.first_forward_s.assign(ranks.chunks.size(), kNever);
         for (const Action& action : ranks.actions) {
             if (action.kind == ActionKind::send_forward) rank.send_forward_s = times_.transfer_s(r, action.segments);
             if (action.kind == ActionKind::send_backward) rank.send_backward_s = times_.transfer_s(r, action.segments);
@@ -123,6 +129,12 @@ class StepBound {
                 const double seconds = list_s(r, action.segments);
                 const auto [entry, fresh] = rank.least.try_emplace({action.kind, action.chunk}, seconds);
                 if (!fresh) entry->second = std::min(entry->second, seconds);
+                if (action.kind == ActionKind::forward && rank.first_forward_s[action.chunk] == kNever) {
+                    // Gathers that the host issues before the pass's input is there may have ended by then.
+                    const bool begins_gathers = host_waits || ranks.chunks[action.chunk].virtual_stage == 0;
+                    rank.first_forward_s[action.chunk] =
+                        begins_gathers ? times_.lists_s(r, {action.segments}) : seconds;
+                }
                 if (action.kind != ActionKind::forward) tail.assign(1, action.segments);
                 last = action.kind;
                 last_chunk = action.chunk;
@@ -239,6 +251,7 @@ class StepBound {
                     seconds.at(static_cast<std::size_t>(kind)) = task_s(rank, {kind, chunk});
                 }
             }
+            costs.first_forward_s.emplace_back(rank.first_forward_s.begin(), rank.first_forward_s.end());
             costs.forward_transfer_s.push_back(rank.send_forward_s);
             costs.backward_transfer_s.push_back(rank.send_backward_s);
         }

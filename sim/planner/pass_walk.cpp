@@ -63,6 +63,7 @@ class PassWalk {
         double nic_s = 0;       // when the NIC has carried both
         double sent_s = 0;      // when the last send has ended
         double unit_s = 0;      // duration of a unit of the last pass
+        double copied_s = 0;    // when the copies of the last forward have ended
     };
 
     [[nodiscard]] std::size_t key(std::size_t stage, const ComputeTask& task) const {
@@ -82,19 +83,44 @@ class PassWalk {
         const double ready = ready_s(stage, task);
         if (ready == kNever) return false;
         PassEnds& ends = ends_[rank];
-        const double seconds = costs_.seconds[rank][task.chunk.position()][static_cast<std::size_t>(task.kind)];
+        double seconds = seconds_of(rank, task);
         double before = ends.end_s;
         if (!costs_.traffic.empty()) before += receive_delay_s(rank, stage, task, ready);
-        const double start = ends.last_start_s = std::max(before, ready);
+        double start = std::max(before, ready);
+        if (!costs_.copies.empty()) add_copies(rank, task, ready, start, seconds);
+        ends.last_start_s = start;
         if (ranks_[rank].next == 0) ends.first_start_s = start;
         ends.end_s = start + seconds;
         if (!costs_.traffic.empty()) ends.end_s = end_beside_traffic(rank, task, before, start, seconds);
+        if (!costs_.copies.empty() && task.kind == ComputeTask::Kind::forward) {
+            ranks_[rank].copied_s = ends.end_s + costs_.copies[rank][task.chunk.position()].after_s;
+        }
         if (task.kind == ComputeTask::Kind::backward_weight) return true;
         const bool forward = task.kind == ComputeTask::Kind::forward;
         const bool is_end = forward ? stage + 1 == holders_.size() : stage == 0;
         const bool sends = !is_end && holders_[forward ? stage + 1 : stage - 1] != rank;
         (forward ? forward_ : backward_)[key(stage, task)] = ends.end_s + (sends ? transfer_s(rank, forward) : 0);
         return true;
+    }
+
+    /// Delays the pass and lengthens it by its waits for copies.
+    void add_copies(std::size_t rank, const ComputeTask& task, double ready, double& start, double& seconds) const {
+        const ChunkCopies& copies = costs_.copies[rank][task.chunk.position()];
+        if (!copies.offloads) return;
+        const double copied_s = ranks_[rank].copied_s;
+        if (task.kind == ComputeTask::Kind::forward) {
+            start = std::max(start, copied_s);
+            return;
+        }
+        const double begin = std::max({ends_[rank].end_s, copied_s, costs_.copies_after_input ? ready : 0.0});
+        seconds += std::max(0.0, copies.before_s + begin - start - copies.uncopied_s);
+    }
+
+    [[nodiscard]] double seconds_of(std::size_t rank, const ComputeTask& task) const {
+        if (is_first(task) && !costs_.first_forward_s.empty()) {
+            return costs_.first_forward_s[rank][task.chunk.position()];
+        }
+        return costs_.seconds[rank][task.chunk.position()][static_cast<std::size_t>(task.kind)];
     }
 
     /// By how much receiving the task's input has delayed the pass before it.
@@ -133,6 +159,7 @@ class PassWalk {
         const RankTraffic& traffic = costs_.traffic[rank];
         const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
         Rank& state = ranks_[rank];
+        if (is_first(task)) start += chunk.first_gather_s;
         const bool is_forward = task.kind == ComputeTask::Kind::forward;
         const bool has_gradients =
             task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_weight;
@@ -171,6 +198,9 @@ class PassWalk {
         return end;
     }
 
+    [[nodiscard]] static bool is_first(const ComputeTask& task) {
+        return task.kind == ComputeTask::Kind::forward && task.micro_batch == 0;
+    }
     [[nodiscard]] bool is_last(const ComputeTask& task) const {
         return static_cast<std::size_t>(task.micro_batch) + 1 == micro_batches_;
     }

@@ -22,6 +22,7 @@ struct RankTraffic {
         double reduction_s = 0, reduction_nic_s = 0;      // of its gradients, within a set of shards
         double replication_s = 0, replication_nic_s = 0;  // among the sets, at the end of the step
         double gather_s = 0, gather_nic_s = 0;            // of its parameters, before a pass
+        double first_gather_s = 0;                        // of updated parameters, which delays its first forward
         double staging_s = 0;                             // casts of its gradients before their reduction
         double units = 1;                                 // that are gathered or reduced one after the other
     };
@@ -34,15 +35,28 @@ struct RankTraffic {
     double update_s = 0;
 };
 
+/// What copies of offloaded activations add to the passes of a chunk. A forward ends its copies before the next pass
+/// begins. A backward begins its copies after the pass before it and its copies.
+struct ChunkCopies {
+    double after_s = 0;     // copies that remain after a forward
+    double before_s = 0;    // by how much a backward is longer whose copies begin with it
+    double uncopied_s = 0;  // what a backward computes before it needs copies, beyond the first of them
+    bool offloads = false;
+};
+
 struct PassCosts {
     /// Of one chunk of a rank: seconds by ComputeTask::Kind.
     using OfChunk = std::array<double, 4>;
     std::vector<std::vector<std::size_t>> stages;  // by rank: the virtual stage of each of its chunks
     std::vector<std::vector<OfChunk>> seconds;     // by rank and chunk
+    /// By rank and chunk: of the first forward of the step; empty: as of all others.
+    std::vector<std::vector<double>> first_forward_s;
     /// By sending rank: to that of the next stage (forward) and of the one before (backward).
     std::vector<double> forward_transfer_s, backward_transfer_s;
-    double transfer_nic_s = 0;         // part of a transfer in which the NIC is busy
-    std::vector<RankTraffic> traffic;  // by rank; empty: passes run undisturbed
+    std::vector<std::vector<ChunkCopies>> copies;  // by rank and chunk; empty: none
+    bool copies_after_input = false;               // copies of a backward begin when its input has been received
+    double transfer_nic_s = 0;                     // part of a transfer in which the NIC is busy
+    std::vector<RankTraffic> traffic;              // by rank; empty: passes run undisturbed
 };
 struct PassEnds {
     double first_start_s = 0;            // of a rank's first pass

@@ -297,6 +297,10 @@ DType ShardingCosts::gradient_type(const Choice& choice) const {
     return reduces_units(choice) && kind_of(choice).shards_parameters ? precision.parameter : precision.gradient;
 }
 
+bool ShardingCosts::has_wide_gradients(const Choice& choice) const {
+    return size_of(gradient_type(choice)) > size_of(request_.training.precision.parameter);
+}
+
 /// Whether gradients are cast or copied into a staging buffer before their reduction.
 bool ShardingCosts::is_staged(const Choice& choice) const {
     return request_.training.precision.reduction != gradient_type(choice) ||
@@ -405,8 +409,9 @@ void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, S
     const PlacementId dense = shards_partly(choice) && scatters(choice.sharding) ? groups.shard : groups.dense;
     const DType type = precision.parameter;
     if (!kind_of(choice).shards_parameters) {
-        rank.regather_s = collective(CommKind::all_gather, dense, own.dense, type).seconds +
-                          collective(CommKind::all_gather, groups.expert, own.expert, type).seconds;
+        const DType sent = precision.fp8_parameters ? DType::fp8 : type;
+        rank.regather_s = collective(CommKind::all_gather, dense, own.dense, sent).seconds;
+        rank.regather_experts_s = collective(CommKind::all_gather, groups.expert, own.expert, sent).seconds;
         return;
     }
     if (precision.fp8_parameters) return;
@@ -454,7 +459,9 @@ double ShardingCosts::most_excess_s(const Choice& of_a, const ShardedRank& a, co
            longer(reductions(of_a) * a.reduction.seconds, reductions(of_b) * b.reduction.seconds) +
            longer(a.replication.seconds, b.replication.seconds) +
            m * longer(gathers(of_a) * a.gather.seconds, gathers(of_b) * b.gather.seconds) +
-           longer(a.regather_s, b.regather_s);
+           // Each stage may gather only when the first micro-batch has arrived there.
+           static_cast<double>(of_a.pp) *
+               longer(a.regather_s + a.regather_experts_s, b.regather_s + b.regather_experts_s);
 }
 
 double ShardingCosts::reductions(const Choice& choice) const {

@@ -45,7 +45,8 @@ struct ShardedRank {
     CommunicationTimes replication;  // among the sets of shards
     bool reduces_at_end = false;     // not before the last backward pass has ended
     CommunicationTimes gather;       // of all parameters once, before a pass
-    double regather_s = 0;           // of updated parameters (zero1 and zero2)
+    /// Of updated parameters, under the next forward or after the update (zero1 and zero2).
+    double regather_s = 0, regather_experts_s = 0;
 };
 
 class ShardingCosts {
@@ -69,6 +70,9 @@ class ShardingCosts {
     [[nodiscard]] double most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
                                        const ShardedRank& b) const;
 
+    /// Whether backward passes add to gradients of their full type, which is wider than that of parameters
+    /// (LayerCost::wide_gradients_s).
+    [[nodiscard]] bool has_wide_gradients(const Choice& choice) const;
     /// How often a step reduces the gradients.
     [[nodiscard]] double reductions(const Choice& choice) const;
     /// How often a micro-batch gathers the parameters.

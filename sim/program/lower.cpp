@@ -8,6 +8,7 @@
 #include "sim/program/stage_actions.h"
 #include "sim/program/stage_lists.h"
 #include "sim/program/step_slots.h"
+#include "sim/program/transfer_rules.h"
 
 namespace orrery::program {
 namespace {
@@ -69,13 +70,6 @@ void estimate_times(const Plan& plan, const Mesh& mesh, StepKind step, LayerLibr
 
 }  // namespace
 
-bool fuses_transfers(const Plan& plan) {
-    const ScheduleRow& row = row_of(plan.parallelism.schedule);
-    if (row.splits_backward()) return false;
-    const models::PipelineChoices& choices = plan.implementation.pipeline;
-    return !(row.chunks == 1 ? choices.posts_receives_ahead : choices.posts_interleaved_receives_ahead);
-}
-
 Program lower(const Plan& plan, StepKind step) {
     Program program{.plan = std::make_shared<const Plan>(plan), .mesh = std::make_shared<const Mesh>(plan)};
     const Mesh& mesh = *program.mesh;
@@ -91,10 +85,11 @@ Program lower(const Plan& plan, StepKind step) {
     std::vector<std::vector<ComputeTask>> orders =
         vocabulary == VocabularyParallel::none ? compute_orders(shape)
                                                : vocabulary_orders(vocabulary, shape.ranks, shape.micro_batches);
-    if (shape.chunks > 1 && fuses_transfers(plan)) {
+    const bool fuses = fuses_transfers(plan.parallelism.schedule, plan.implementation);
+    if (shape.chunks > 1 && fuses) {
         for (std::vector<ComputeTask>& order : orders) join_pairs(order);
     }
-    const TransferRules rules{.posts_receives_ahead = !fuses_transfers(plan),
+    const TransferRules rules{.posts_receives_ahead = !fuses,
                               .gradient_from_forward = plan.parallelism.vocabulary_gradient_from_forward()};
     const TaskTimeline timeline(shape, orders, rules);
     for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {

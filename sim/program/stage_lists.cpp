@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sim/program/step_slots.h"
+#include "sim/program/transfer_rules.h"
 
 namespace orrery::program {
 namespace {
@@ -128,9 +129,9 @@ Transfer ListMaker::transfer(ActionKind kind, bool up, Space space, SlotRole rol
                             .out = whole},
                            Follows::own);
     }
-    const bool host_waits = receives && plan.implementation.host.waits_for_transfers && fuses_transfers(plan) &&
-                            !plan.parallelism.spreads_vocabulary();
-    if (host_waits) writer.host_wait("host." + name, Follows::own);
+    const bool host_waits =
+        host_waits_for_transfers(plan.parallelism.schedule, plan.parallelism.vocabulary_parallel, plan.implementation);
+    if (receives && host_waits) writer.host_wait("host." + name, Follows::own);
     ListBuilder list = new_list();
     list.add({}, writer.finish());
     return {list.finish(), stream};

@@ -154,10 +154,6 @@ void list_gradient_sync(const ListParts& parts);
 /// other ranks or their copy from the host.
 void list_optimizer(const ListParts& parts);
 
-/// Whether a send and the next receive are one fused call. Never with a split backward, whose orders do not pair them:
-/// waiting for a send whose receive the neighbour posts later would deadlock.
-[[nodiscard]] bool fuses_transfers(const Plan& plan);
-
 /// Offset of the gradient norm in Space::scalars, after the loss.
 inline constexpr std::int64_t kNormOffset = 8;
 

@@ -11,17 +11,9 @@
 #include <vector>
 
 #include "sim/program/schedule.h"
+#include "sim/program/transfer_rules.h"
 
 namespace orrery::program {
-
-/// The order of a rank's transfers and computations.
-struct TransferRules {
-    /// Receives are posted one computation ahead, so that the transfer overlaps it. Otherwise a receive is fused with
-    /// the preceding send into one call, and the next computation comes after both.
-    bool posts_receives_ahead = true;
-    /// Vocabulary parallelism: S (one barrier, interlaced) computes the last stage's gradient, not T.
-    bool gradient_from_forward = false;
-};
 
 class TaskTimeline {
   public:

@@ -300,6 +300,28 @@ TEST(AnalyticBounds, ComeCloseForOffloadedActivationsUnitsAndReductionsAtTheEnd)
     }
 }
 
+/// Each stage gathers its updated parameters when the first micro-batch has arrived, adds to fp32 gradients, and waits
+/// for the copies of its activations.
+TEST(AnalyticBounds, ComeCloseForStagesThatGatherOnArrival) {
+    Drawn drawn{.request = request_for("deepseek-v3", 256, 512, 4096, "megatron-core")};
+    drawn.request.rates = program::resolve_rates(drawn.request.implementation, drawn.request.cluster);
+    const topologies::Cluster cluster(drawn.request.cluster);
+    const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
+    for (const std::int64_t offloaded : {0, 2}) {
+        const Choice choice{.dp = 8,
+                            .tp = 2,
+                            .pp = 16,
+                            .ep = 8,
+                            .sequence_parallel = true,
+                            .sharding = {.data_parallel = DataParallel::zero1},
+                            .offload_layers = offloaded};
+        const program::Plan plan = plan_of(drawn.request, choice);
+        const double step = timed(plan, cluster, cost).step_time_s;
+        EXPECT_GT(traffic_of(drawn, cluster, cost, choice), 0.95 * step) << offloaded << " blocks offloaded";
+        EXPECT_GT(lowered_bounds(plan, cluster, cost).least_step_s, 0.95 * step) << offloaded << " blocks offloaded";
+    }
+}
+
 TEST(AnalyticBounds, Bf16MomentsTakeTwoBytesEach) {
     const auto states = [](const PlanRequest& request, const Choice& choice) {
         const topologies::Cluster cluster(request.cluster);

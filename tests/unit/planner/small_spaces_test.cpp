@@ -282,8 +282,6 @@ TEST_P(SmallSpaces, AreSearchedAsIfEveryPlanWereSimulated) {
     if (GetParam().fitting < 1) brute.tighten(GetParam().fitting);
     const PlanRequest& request = brute.request();
     const std::vector<PlanResult> every = brute.results();
-    for (const PlanResult& r : every)
-        fprintf(stderr, "%g %g %s\n", r.step_time_s, r.peak_memory_gib, r.plan.name.c_str());
     constexpr std::size_t kTop = 5;
     ASSERT_GT(every.size(), kTop);
     for (const char* part : GetParam().among_best) {

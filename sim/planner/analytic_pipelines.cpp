@@ -1,0 +1,140 @@
+// AnalyticBounder's pipelines: what bounds need of a cut that does not depend on the micro-batch size.
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "sim/planner/analytic_bounds.h"
+#include "sim/program/schedule.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using program::ChunkIndex;
+using program::Recompute;
+
+std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+/// The first and the last two ranks, and the first and the last of those with the most blocks and of those with the
+/// most parameters: the others have the same costs and less in flight or a shorter ramp.
+std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
+    const std::size_t count = pipeline.stages.size();
+    std::vector<std::size_t> ranks{0, std::min<std::size_t>(1, count - 1), count - std::min<std::size_t>(2, count),
+                                   count - 1};
+    const auto add_fullest = [&](const auto& load_of) {
+        std::vector<std::int64_t> load;  // of each rank
+        for (const std::vector<std::size_t>& stages : pipeline.stages) {
+            load.push_back(0);
+            for (const std::size_t stage : stages) load.back() += load_of(stage);
+        }
+        const auto most = std::max_element(load.begin(), load.end());
+        const auto last_most = std::find(load.rbegin(), load.rend(), *most);
+        ranks.push_back(static_cast<std::size_t>(most - load.begin()));
+        ranks.push_back(count - 1 - static_cast<std::size_t>(last_most - load.rbegin()));
+    };
+    const auto ends = [&](std::size_t stage) {
+        return std::pair(pipeline.first_block[stage], pipeline.first_block[stage + 1]);
+    };
+    add_fullest([&](std::size_t stage) { return ends(stage).second - ends(stage).first; });
+    add_fullest([&](std::size_t stage) {
+        const LayerCost &before = sums[at(ends(stage).first + 1)], &after = sums[at(ends(stage).second + 1)];
+        return after.dense_parameters + after.expert_parameters - before.dense_parameters - before.expert_parameters;
+    });
+    std::sort(ranks.begin(), ranks.end());
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
+}
+
+/// Of each rank the position in Pipeline::ranks of itself, or of the one whose number of parameters is nearest.
+std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
+    std::vector<std::int64_t> parameters;  // of the blocks of each rank
+    for (const std::vector<std::size_t>& stages : pipeline.stages) {
+        parameters.push_back(0);
+        for (const std::size_t stage : stages) {
+            const LayerCost &before = sums[at(pipeline.first_block[stage] + 1)],
+                            &after = sums[at(pipeline.first_block[stage + 1] + 1)];
+            parameters.back() += after.dense_parameters + after.expert_parameters - before.dense_parameters -
+                                 before.expert_parameters;
+        }
+    }
+    std::vector<std::size_t> like;
+    for (std::size_t rank = 0; rank < parameters.size(); ++rank) {
+        const auto distance = [&](std::size_t other) {
+            return std::pair(std::abs(parameters[other] - parameters[rank]), other != rank);
+        };
+        const auto nearest =
+            std::min_element(pipeline.ranks.begin(), pipeline.ranks.end(),
+                             [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
+        like.push_back(static_cast<std::size_t>(nearest - pipeline.ranks.begin()));
+    }
+    return like;
+}
+
+RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix) {
+    RankElements elements{.is_first_stage = rank == 0};
+    for (const std::size_t stage : pipeline.stages[rank]) {
+        std::int64_t of_blocks = 0, of_ends = 0;  // dense
+        const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
+        for (std::int64_t layer = begin; layer < end; ++layer) {
+            const LayerCost& block = prefix.costs.layers[at(layer)];
+            const std::int64_t all = block.dense_parameters + block.expert_parameters;
+            of_blocks += block.dense_parameters;
+            elements.expert += block.expert_parameters;
+            elements.largest_block = std::max(elements.largest_block, all);
+            elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
+        }
+        RankElements::EndChunk ends{.blocks = end - begin};
+        if (pipeline.has_embedding(stage)) ends.embedding = prefix.costs.layers.front().dense_parameters;
+        if (pipeline.has_head(stage)) ends.head = prefix.costs.layers.back().dense_parameters;
+        if (ends.embedding + ends.head > 0) elements.end_chunks.push_back(ends);
+        of_ends += ends.embedding + ends.head + pipeline.vocabulary_elements;
+        elements.dense += of_blocks + of_ends;
+        elements.dense_of_blocks += of_blocks;
+        elements.largest_chunk = std::max(elements.largest_chunk, of_blocks + of_ends);
+        elements.largest_ends = std::max(elements.largest_ends, of_ends);
+        if (end > begin) ++elements.chunks[end - begin];
+    }
+    return elements;
+}
+
+AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
+    Choice key = choice;
+    key.sharding = {};
+    key.recompute = Recompute::none;
+    key.recompute_parts = 0;
+    key.recompute_layers = -1;
+    key.offload_layers = 0;
+    key.micro_batch = 1;
+    const auto [entry, fresh] = pipelines_.try_emplace(key);
+    Pipeline& pipeline = entry->second;
+    if (!fresh) return pipeline;
+    const std::vector<std::int64_t> blocks = stage_layers_of(request_, choice);
+    pipeline.first_block.assign(1, 0);
+    for (const std::int64_t count : blocks) pipeline.first_block.push_back(pipeline.first_block.back() + count);
+    if (choice.spreads_vocabulary()) {
+        pipeline.spreads_vocabulary = true;
+        const models::ModelSpec& model = request_.model;
+        const std::int64_t rows =
+            models::padded_vocabulary(model, request_.implementation.vocab_multiple, choice.pp) / choice.pp;
+        pipeline.vocabulary_elements = rows * model.hidden * (model.tied_embeddings ? 1 : 2);
+    }
+    const program::ScheduleShape shape{
+        .schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = 1};
+    for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
+        std::vector<std::size_t>& stages = pipeline.stages.emplace_back();
+        for (const ChunkIndex c : IndexRange<ChunkIndex>(0, ChunkIndex::of(choice.chunks))) {
+            stages.push_back(at(program::chunk_place(shape, rank, c).virtual_stage));
+        }
+    }
+    const Prefix& prefix = prefix_of(with_whole_backward(without_recomputation(choice)));
+    pipeline.ranks = ranks_to_bound(pipeline, prefix.sums);
+    pipeline.like = alike_ranks(pipeline, prefix.sums);
+    for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, prefix));
+    return pipeline;
+}
+
+}  // namespace orrery::sim
