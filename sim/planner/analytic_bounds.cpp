@@ -383,10 +383,24 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     if (choice.sharding.data_parallel == DataParallel::dp) return {};
     const Pipeline& pipeline = pipeline_of(choice);
+    sum(choice, pipeline);
+    return bounds(choice, shard(choice, pipeline));
+}
+
+AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const std::vector<Sharding>& shardings,
+                                       std::size_t index) {
+    if (choice.sharding.data_parallel == DataParallel::dp) return {};
+    const Pipeline& pipeline = pipeline_of(choice);
+    ORRERY_CHECK(pipeline.sharded.size() == shardings.size() && shardings[index] == choice.sharding,
+                 "a sharding that is not one of the pipeline's");
+    sum(choice, pipeline);
+    return bounds(choice, pipeline.sharded[index]);
+}
+
+void AnalyticBounder::sum(const Choice& choice, const Pipeline& pipeline) {
     sum_chunks(choice, pipeline);
     sum_ranks(choice, pipeline);
     sum_draws(choice, pipeline);
-    return bounds(choice, shard(choice, pipeline));
 }
 
 void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
@@ -400,9 +414,7 @@ void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sha
         }
     }
     ORRERY_CHECK(pipeline.sharded.size() == shardings.size(), "a pipeline with two lists of shardings");
-    sum_chunks(choice, pipeline);
-    sum_ranks(choice, pipeline);
-    sum_draws(choice, pipeline);
+    sum(choice, pipeline);
     found.clear();
     for (std::size_t i = 0; i < shardings.size(); ++i) {
         one.sharding = shardings[i];

@@ -62,6 +62,9 @@ class AnalyticBounder {
     /// With full recomputation choice.recompute_layers counts the recomputed blocks of each chunk; -1 means all.
     /// choice.offload_layers likewise.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice);
+    /// The same for choice.sharding, one of shardings that bounds_of_each has been given for the pipeline.
+    [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const std::vector<Sharding>& shardings,
+                                        std::size_t index);
     /// bounds() of the choice with each of the shardings, which must always be the same for a pipeline.
     void bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
                         std::vector<AnalyticBounds>& found);
@@ -168,6 +171,7 @@ class AnalyticBounder {
     [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const Pipeline& pipeline,
                                                                  const std::vector<LayerCost>& sums);
     [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix);
+    void sum(const Choice& choice, const Pipeline& pipeline);
     [[nodiscard]] Sharded shard(const Choice& choice, const Pipeline& pipeline);
     /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
     void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);

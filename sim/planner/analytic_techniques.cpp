@@ -46,7 +46,12 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
     };
     std::vector<double>& copy_s = copy_seconds_;
     copy_s.clear();
-    for (std::size_t i = 0; i < count; ++i) copy_s.push_back(sharding_.copy_s(copied(begin + i, begin + i + 1)));
+    std::int64_t last_bytes = -1;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::int64_t bytes = copied(begin + i, begin + i + 1);
+        copy_s.push_back(bytes == last_bytes ? copy_s.back() : sharding_.copy_s(bytes));
+        last_bytes = bytes;
+    }
     // The time from the begin of a forward.
     double pass = before.forward_s, copies = 0, one_ago = 0, two_ago = 0;  // ends, also of the copies before
     for (std::size_t i = 0; i < count; ++i) {

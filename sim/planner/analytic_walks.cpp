@@ -140,9 +140,7 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     if (!has_path(choice)) return 0;
     const Pipeline& pipeline = pipeline_of(choice);
     ORRERY_CHECK(pipeline.sharded.size() == shardings.size(), "a pipeline with two lists of shardings");
-    sum_chunks(choice, pipeline);
-    sum_ranks(choice, pipeline);
-    sum_draws(choice, pipeline);
+    sum(choice, pipeline);
     PassCosts costs = pass_costs(choice, pipeline);
     const std::vector<CommunicationTimes> transfers = sharding_.transfers(choice);
     CommunicationTimes transfer;

@@ -277,9 +277,8 @@ class Search {
     }
 
     /// Analytic bounds of one candidate.
-    const AnalyticBounds& bound(const Node& node) {
-        bounder_.bounds_of_each(choice_of(node), shardings_of(node), bounds_);
-        return bounds_[static_cast<std::size_t>(node.sharding)];
+    AnalyticBounds bound(const Node& node) {
+        return bounder_.bounds(choice_of(node), shardings_of(node), static_cast<std::size_t>(node.sharding));
     }
 
     /// Pushes the candidate, which does not fit as it is, with the least recomputation or offloaded activations of each
@@ -329,7 +328,7 @@ class Search {
     void recompute_parts(Node node) {
         ++search_.bounded;
         node.recompute = Recompute::selective;
-        const auto bound_with = [&](std::size_t set) -> const AnalyticBounds& {
+        const auto bound_with = [&](std::size_t set) {
             node.part_set = static_cast<std::int16_t>(set);
             return bound(node);
         };
@@ -345,7 +344,7 @@ class Search {
             }
         }
         for (std::size_t set = std::min(low, part_sets_.size() - 1);; ++set) {
-            const AnalyticBounds& found = bound_with(set);
+            const AnalyticBounds found = bound_with(set);
             if (push_if_fits(node, found)) return;
             const bool by_states = found.least_state_bytes > limit_;
             if (by_states || set + 1 == part_sets_.size()) {
