@@ -66,29 +66,7 @@ class Search {
             const Node node = nodes_.pop();
             start_ahead();
             report(node.least_step_s);
-            switch (node.rung) {
-                case Rung::family:
-                    list_blocks(node);
-                    break;
-                case Rung::block:
-                    expand(node);
-                    break;
-                case Rung::misfit:
-                    relieve(node);
-                    break;
-                case Rung::flat:
-                    find_path(node);
-                    break;
-                case Rung::path:
-                    find_traffic(node);
-                    break;
-                case Rung::traffic:
-                    lower_node(node);
-                    break;
-                case Rung::lowered:
-                    simulate(node);
-                    break;
-            }
+            (this->*kTurns.at(static_cast<std::size_t>(node.rung)))(node);
         }
         if (fitting_.empty() && std::isinf(search_.least_open_s)) refuse();
         search_.results = best_.take();
@@ -231,8 +209,7 @@ class Search {
 
     /// Pushes the candidates of a block: those that may fit, and those for which recomputation or offload has to be
     /// tried. As both only add time, the bound without them holds with them, and most blocks need no costs with them.
-    void expand(const Node& block) {
-        Node node = block;
+    void expand(Node node) {
         node.rung = Rung::flat;
         push_least(node, list_.tried_first(shardings_of(node), allows(Recompute::none)));
         --misfits_.open(choice_of(node));
@@ -378,7 +355,10 @@ class Search {
         int seen = 0;
         for (const Node& node : nodes_.long_work()) {
             if (!has_free_thread(running_) || is_beaten(node) || seen++ == most) return;
-            node.rung == Rung::lowered ? times_.start(choice_of(node)) : lowerings_.start(choice_of(node));
+            const Choice choice = choice_of(node);
+            if (node.rung == Rung::brief) times_.start(choice);
+            if (node.rung == Rung::lowered) briefs_.start(choice);
+            if (node.rung == Rung::traffic) lowerings_.start(choice);
         }
     }
 
@@ -514,7 +494,7 @@ class Search {
         if (found.peak_memory_bytes <= limit_) {
             misfits_.fits(choice);
             fitting_[{node.family, node.micro_batch}].push_back(node);
-            node.rung = Rung::lowered;
+            node.rung = has_brief(plan_of(request_, choice)) ? Rung::lowered : Rung::brief;
             node.least_step_s = std::max(node.least_step_s, found.least_step_s);
             push(node);
         } else if (node.recompute == Recompute::selective) {
@@ -538,7 +518,13 @@ class Search {
         return saves_activations || more.has_value();
     }
 
-    void simulate(const Node& node) {
+    /// Adds the bound of two short simulations.
+    void find_brief(Node node) {
+        node.rung = Rung::brief;
+        push(node, briefs_.take(choice_of(node)));
+    }
+
+    void simulate(Node node) {
         const Choice choice = choice_of(node);
         ++search_.simulated;
         PlanResult result = times_.take(choice);
@@ -550,6 +536,11 @@ class Search {
         throw InfeasibleError(fmt::format("{}: none of {} plans fits in the {:.1f} GiB that a rank may use",
                                           request_.model.name, search_.considered, to_gib(Bytes(limit_))));
     }
+
+    /// What a node's turn does, by rung.
+    static constexpr std::array<void (Search::*)(Node), kRungNames.size()> kTurns{
+        &Search::list_blocks,  &Search::expand,     &Search::relieve,    &Search::find_path,
+        &Search::find_traffic, &Search::lower_node, &Search::find_brief, &Search::simulate};
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
@@ -574,6 +565,8 @@ class Search {
     std::atomic<int> running_ = 0;
     Ahead<Choice, LoweredBounds> lowerings_{
         [this](const Choice& choice) { return lowered_bounds(plan_of(request_, choice), cluster_, cost_); }, running_};
+    Ahead<Choice, double> briefs_{
+        [this](const Choice& choice) { return brief_step_s(plan_of(request_, choice), cluster_, cost_); }, running_};
     Ahead<Choice, PlanResult> times_{
         [this](const Choice& choice) { return timed(plan_of(request_, choice), cluster_, cost_); }, running_};
 };

@@ -131,12 +131,13 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// the best; the further ones are the best of those that were simulated. Candidates with the same pipeline and
 /// micro-batch size form a block, which has a bound by its computation alone. In the order of their bounds, the
 /// candidates of a block get analytic bounds of their own on memory and step time, then the critical path of their
-/// schedule, and then a lowering with few micro-batches, which gives the exact memory and a tighter bound. Those that
-/// fit are simulated, until there are `keep` and no remaining bound beats the worst to be proven. If only one plan is
-/// to be proven, a candidate is passed over if one with the same pipeline that fits is slower by a thousandth at most,
-/// assuming that a step grows by no more than its parts do. So the proven results are the same as if every candidate
-/// were simulated, to kStepTolerance. Recomputation is tried only where the candidate does not fit without it (provided
-/// the request allows Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make it fit.
+/// schedule, and then a lowering with few micro-batches, which gives the exact memory and a tighter bound. For those
+/// with many micro-batches two short simulations give one that is tighter still. Those that fit are simulated, until
+/// there are `keep` and no remaining bound beats the worst to be proven. If only one plan is to be proven, a candidate
+/// is passed over if one with the same pipeline that fits is slower by a thousandth at most, assuming that a step grows
+/// by no more than its parts do. So the proven results are the same as if every candidate were simulated, to
+/// kStepTolerance. Recomputation is tried only where the candidate does not fit without it (provided the request allows
+/// Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make it fit.
 /// Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a rule of
 /// check_plan, and InfeasibleError if none fits; both name the cause.
 /// `rivals`: step times of plans that were found elsewhere, ascending, and compete for the `keep` places. The results

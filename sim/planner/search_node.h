@@ -17,16 +17,18 @@ enum class Rung : std::uint8_t {
     path,     // analytic bounds and the critical path
     traffic,  // the same beside the data-parallel communication
     lowered,  // a candidate that fits; bounds of a short lowering
+    brief,    // the same; also the step of fewer micro-batches, extended (brief_step_s)
 };
 
 /// What excludes a node of each rung, if its bound is too high.
-inline constexpr std::array<const char*, 7> kRungNames{"computation of the pipeline",
+inline constexpr std::array<const char*, 8> kRungNames{"computation of the pipeline",
                                                        "computation of the micro-batch size",
                                                        "analytic bound without recomputation",
                                                        "analytic bound",
                                                        "critical path",
                                                        "passes beside communication",
-                                                       "short lowering"};
+                                                       "short lowering",
+                                                       "short simulation"};
 
 /// Candidates that may still be among the best.
 struct SearchNode {
@@ -43,7 +45,7 @@ struct SearchNode {
     [[nodiscard]] bool has_layers() const { return offloads || recompute == program::Recompute::full; }
     /// Whether its turn takes milliseconds and depends on nothing but its choice.
     [[nodiscard]] bool is_long_work() const {
-        return rung == Rung::lowered || (rung == Rung::traffic && !has_layers());
+        return rung >= Rung::lowered || (rung == Rung::traffic && !has_layers());
     }
 };
 

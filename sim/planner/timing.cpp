@@ -22,6 +22,8 @@ using program::PlanResult;
 /// In micro-batches per pipeline rank. Plans up to kWholeDepths are simulated whole, because pipelines with uneven
 /// stages take long to reach steady state. Longer ones are extrapolated from two runs, with kFewDepths and kMoreDepths.
 constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
+/// Likewise for brief_step_s.
+constexpr std::int64_t kBriefFewDepths = 2, kBriefMoreDepths = 4;
 /// The second step is measured; a third would repeat it.
 constexpr int kSteps = 2;
 
@@ -76,11 +78,19 @@ class Line {
     double factor_ = 0;
 };
 
-ShorterSteps depths_of(const Plan& plan) {
+ShorterSteps depths_of(const Plan& plan, std::int64_t few_depths, std::int64_t more_depths) {
     const std::int64_t pp = plan.parallelism.pp, group = std::max<std::int64_t>(1, plan.parallelism.interleave_group);
     const auto of_groups = [&](std::int64_t micro_batches) { return (micro_batches + group - 1) / group * group; };
-    const std::int64_t few = of_groups(kFewDepths * pp);
-    return {few, std::max(of_groups(kMoreDepths * pp), few + group)};
+    const std::int64_t few = of_groups(few_depths * pp);
+    return {few, std::max(of_groups(more_depths * pp), few + group)};
+}
+
+ShorterSteps depths_of(const Plan& plan) {
+    return depths_of(plan, kFewDepths, kMoreDepths);
+}
+
+ShorterSteps brief_depths_of(const Plan& plan) {
+    return depths_of(plan, kBriefFewDepths, kBriefMoreDepths);
 }
 
 std::int64_t instructions_of(const program::Program& program) {
@@ -170,6 +180,21 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
     result.exposed_communication_s = times.exposed_s;
     fill_times(plan, times.step_s, times.recomputed_flops, result);
     return result;
+}
+
+bool has_brief(const Plan& plan) {
+    const ShorterSteps brief = brief_depths_of(plan), depths = depths_of(plan);
+    return 2 * (brief.few + brief.more) <= std::min(plan.micro_batches(), depths.few + depths.more);
+}
+
+double brief_step_s(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
+    const ShorterSteps depths = brief_depths_of(plan);
+    const auto step_s = [&](std::int64_t micro_batches) {
+        const program::Program program = program::lower(with_micro_batches(plan, micro_batches));
+        return run(program, cluster, cost, {.steps = kSteps}).step_time_s;
+    };
+    const double before = step_s(depths.few);
+    return (1 - kBriefError) * Line(depths, plan.micro_batches()).at_whole(before, step_s(depths.more));
 }
 
 void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cost, PlanResult& result) {

@@ -15,6 +15,17 @@ namespace orrery::sim {
 /// difference is small, so that the step is right to 2e-3 (to 1e-4 for most plans).
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,
                                         const RooflineCost& cost);
+/// By how much the extension of a few micro-batches may at most exceed the step of all (tested for several models,
+/// schedules and implementations).
+inline constexpr double kBriefError = 5e-3;
+/// Whether brief_step_s takes less than half the time of timed().
+[[nodiscard]] bool has_brief(const program::Plan& plan);
+/// Lower bound on timed(plan).step_time_s: a straight line through the steps with twice and four times as many
+/// micro-batches as pipeline ranks. The step is the longest of several paths, each of which is affine in the number of
+/// micro-batches. So it is convex, and the line through two numbers is below it at any larger one. Contention and
+/// periods of several micro-batches bend it by kBriefError, which is taken off.
+[[nodiscard]] double brief_step_s(const program::Plan& plan, const topologies::Cluster& cluster,
+                                  const RooflineCost& cost);
 /// Sets what follows from one simulation with derivatives: the 90% interval of the result's step time, its slopes, its
 /// shares and its limit. A long step's derivatives are those of a shorter one, relative to its time.
 void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);

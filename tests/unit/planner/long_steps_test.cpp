@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
+#include "sim/planner/timing.h"
 #include "tests/unit/planner/planner_cases.h"
 
 namespace orrery::sim {
@@ -95,6 +97,56 @@ TEST(LongStep, StepsAboveTheInstructionLimitAreExtrapolated) {
     const Evaluation all = evaluate_from(*steps, plan, cluster);
     EXPECT_NEAR(all.result.step_time_s / few.result.step_time_s / (1 << 20) * 1000, 1, 5e-3);
     EXPECT_EQ(all.memory.needed_bytes, few.memory.needed_bytes);
+}
+
+/// Random plans of the request for which a brief step is worth its time, none of them large.
+std::vector<Plan> draw_long(PlanRequest request, int count) {
+    allow_full_space(request);
+    request.rates = program::resolve_rates(request.implementation, request.cluster);
+    const CandidateList list = list_candidates(request);
+    std::mt19937 random(11);
+    std::vector<Plan> plans;
+    while (static_cast<int>(plans.size()) < count) {
+        const Family& family = list.families[random() % list.families.size()];
+        Choice choice = family.choice;
+        choice.micro_batch = family.micro_batches[random() % std::min<std::size_t>(3, family.micro_batches.size())];
+        const std::vector<Sharding>& shardings = list.shardings_of(family);
+        choice.sharding = shardings[random() % shardings.size()];
+        choice.recompute = list.recompute[random() % list.recompute.size()];
+        Plan plan = plan_of(request, choice);
+        const bool is_small = choice.tp <= 16 && choice.pp * choice.chunks * plan.micro_batches() <= 4000;
+        if (is_small && has_brief(plan)) plans.push_back(std::move(plan));
+    }
+    return plans;
+}
+
+TEST(BriefSteps, AreBelowTheStepAndCloseToIt) {
+    double sum = 0;
+    int count = 0;
+    for (const PlanRequest& request :
+         {request_for("llama3-70b", 256, 1024, 4096, "megatron-core"),
+          request_for("deepseek-v3", 256, 1920, 4096, "megatron-core"),
+          request_for("llama3-70b", 64, 512, 4096, "torch-fsdp2"), request_for("llama3-8b", 32, 512, 4096),
+          request_for("mixtral-8x7b", 32, 512, 4096), request_for("gpt3-175b", 64, 512, 2048, "deepspeed")}) {
+        const topologies::Cluster cluster(request.cluster);
+        for (const Plan& plan : draw_long(request, 12)) {
+            const RooflineCost cost(request.cluster, plan.rates);
+            const double step = timed(plan, cluster, cost).step_time_s, least = brief_step_s(plan, cluster, cost);
+            EXPECT_LE(least, step) << plan.implementation.name << " " << plan.name;
+            sum += least / step;
+            ++count;
+        }
+    }
+    EXPECT_GT(sum / count, 0.985);
+}
+
+TEST(BriefSteps, AreTakenOnlyOfStepsWithManyMicroBatchesForTheirDepth) {
+    Case one{"", Schedule::one_f_one_b};
+    EXPECT_TRUE(has_brief(plan_of_case(one)));
+    one.micro_batches = 47;
+    EXPECT_FALSE(has_brief(plan_of_case(one)));
+    one.micro_batches = 48;  // 12 times the depth; the two short ones have 6 times the depth together
+    EXPECT_TRUE(has_brief(plan_of_case(one)));
 }
 
 }  // namespace
