@@ -147,7 +147,8 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
     return entry->second;
 }
 
-AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, const Pipeline& pipeline) {
+AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, Pipeline& pipeline) {
+    count_elements(choice, pipeline);
     const LayerCosts& costs = prefix_of(with_whole_backward(without_recomputation(choice))).costs;
     Sharded sharded{.context_bytes = static_cast<double>(sharding_.context_bytes(choice))};
     for (const RankElements& own : pipeline.elements) sharded.ranks.push_back(sharding_.rank(choice, own, costs));
@@ -240,7 +241,7 @@ void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) 
     const std::vector<LayerCost>& whole = prefix_of(kept).sums;
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
         RankSums& sums = rank_sums_[i];
-        for (const std::size_t stage : pipeline.stages[pipeline.ranks[i]]) {
+        for (const std::size_t stage : pipeline.stages()[pipeline.ranks[i]]) {
             for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
                 const std::vector<LayerCost>& costs = recomputes ? again : whole;
                 sums.draws.add(costs[to].draws);
@@ -276,7 +277,7 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
     // most the work of pp micro-batches.
     const double overlap = std::min(micro_batches_, static_cast<double>(choice.pp));
     const auto chunk_of = [&](std::size_t rank, std::size_t chunk) -> const ChunkSum& {
-        return chunk_sums_[pipeline.stages[rank][chunk]];
+        return chunk_sums_[pipeline.stages()[rank][chunk]];
     };
     rank_sums_.clear();
     double ramp = 0, forward_ramp = 0, wide_ramp = 0;
@@ -300,10 +301,10 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
             sums.wide_gradients_s += chunk.wide_gradients_s;
         }
-        if (row.has_rounds) sums.round_s = round_s(pipeline.stages[rank], facts, splits);
+        if (row.has_rounds) sums.round_s = round_s(pipeline.stages()[rank], facts, splits);
         if (choice.offload_layers != 0 && row.has_rounds) {
-            sums.work_s += copy_wait_s(choice, pipeline.stages[rank], facts) / micro_batches_;
-            sums.round_s -= copy_wait_ahead_s(pipeline.stages[rank], facts);
+            sums.work_s += copy_wait_s(choice, pipeline.stages()[rank], facts) / micro_batches_;
+            sums.round_s -= copy_wait_ahead_s(pipeline.stages()[rank], facts);
         }
         const bool spreads_overlap = splits || choice.chunks > 1 || pipeline.spreads_vocabulary;
         sums.beside_s = spreads_overlap ? sums.work_s * overlap : chunk_of(rank, 0).longest_backward_s();
@@ -382,7 +383,7 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     if (choice.sharding.data_parallel == DataParallel::dp) return {};
-    const Pipeline& pipeline = pipeline_of(choice);
+    Pipeline& pipeline = pipeline_of(choice);
     sum(choice, pipeline);
     return bounds(choice, shard(choice, pipeline));
 }
@@ -484,7 +485,7 @@ double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipelin
 }
 
 std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {
-    const Pipeline& pipeline = pipeline_of(choice);
+    Pipeline& pipeline = pipeline_of(choice);
     const Sharded sharded = shard(choice, pipeline);
     Choice tried = choice;
     std::int64_t low = 1, high = largest_chunk(choice);

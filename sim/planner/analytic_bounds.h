@@ -130,16 +130,20 @@ class AnalyticBounder {
         std::vector<ShardedRank> ranks;  // by position in Pipeline::ranks
         double context_bytes = 0;
     };
+    /// By rank: the virtual stage of each of its chunks.
+    using StagesOfRanks = std::vector<std::vector<std::size_t>>;
     /// A pipeline: what does not depend on the micro-batch size, on the sharding and on recomputation.
     struct Pipeline {
-        std::vector<std::int64_t> first_block;         // of each virtual stage; one more element: the number of blocks
-        std::vector<std::vector<std::size_t>> stages;  // by rank: the virtual stage of each of its chunks
-        std::vector<std::size_t> ranks;                // those whose bounds are taken
-        std::vector<RankElements> elements;            // by position in `ranks`
-        std::vector<std::size_t> like;                 // by rank: the position in `ranks` of itself or the one like it
-        std::vector<Sharded> sharded;                  // by sharding; filled by bounds_of_each
+        const StagesOfRanks* places = nullptr;  // one for all layouts of the stages
+        std::vector<std::int64_t> first_block;  // of each virtual stage; one more element: the number of blocks
+        std::vector<std::size_t> ranks;         // those whose bounds are taken
+        // Filled by count_elements, since most pipelines are excluded before they are sharded.
+        std::vector<RankElements> elements;  // by position in `ranks`
+        std::vector<std::size_t> like;       // by rank: the position in `ranks` of itself or the one like it
+        std::vector<Sharded> sharded;        // by sharding; filled by bounds_of_each
         bool spreads_vocabulary = false;
         std::int64_t vocabulary_elements = 0;  // of each rank, if the vocabulary is sharded over the stages
+        [[nodiscard]] const StagesOfRanks& stages() const { return *places; }
         [[nodiscard]] std::size_t stage_count() const { return first_block.size() - 1; }
         [[nodiscard]] bool has_embedding(std::size_t stage) const { return stage == 0 && !spreads_vocabulary; }
         [[nodiscard]] bool has_head(std::size_t stage) const {
@@ -172,7 +176,9 @@ class AnalyticBounder {
                                                                  const std::vector<LayerCost>& sums);
     [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix);
     void sum(const Choice& choice, const Pipeline& pipeline);
-    [[nodiscard]] Sharded shard(const Choice& choice, const Pipeline& pipeline);
+    [[nodiscard]] Sharded shard(const Choice& choice, Pipeline& pipeline);
+    const StagesOfRanks& stages_of_ranks(const Choice& choice);
+    void count_elements(const Choice& choice, Pipeline& pipeline);
     /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
     void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);
     void offload_activations(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
@@ -210,6 +216,7 @@ class AnalyticBounder {
     double cached_share_ = 0;  // what the allocator holds beyond tensors, as a share of them
     std::map<Choice, Prefix> costs_;
     std::map<Choice, Pipeline> pipelines_;
+    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t>, StagesOfRanks> stages_;
     std::map<Choice, double> paths_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>,
              std::vector<std::vector<program::ComputeTask>>>

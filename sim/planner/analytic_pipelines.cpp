@@ -22,12 +22,12 @@ std::size_t at(std::int64_t index) {
 /// The first and the last two ranks, and the first and the last of those with the most blocks and of those with the
 /// most parameters: the others have the same costs and less in flight or a shorter ramp.
 std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
-    const std::size_t count = pipeline.stages.size();
+    const std::size_t count = pipeline.stages().size();
     std::vector<std::size_t> ranks{0, std::min<std::size_t>(1, count - 1), count - std::min<std::size_t>(2, count),
                                    count - 1};
     const auto add_fullest = [&](const auto& load_of) {
         std::vector<std::int64_t> load;  // of each rank
-        for (const std::vector<std::size_t>& stages : pipeline.stages) {
+        for (const std::vector<std::size_t>& stages : pipeline.stages()) {
             load.push_back(0);
             for (const std::size_t stage : stages) load.back() += load_of(stage);
         }
@@ -52,13 +52,13 @@ std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipelin
 /// Of each rank the position in Pipeline::ranks of itself, or of the one whose number of parameters is nearest.
 std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
     std::vector<std::int64_t> parameters;  // of the blocks of each rank
-    for (const std::vector<std::size_t>& stages : pipeline.stages) {
+    for (const std::vector<std::size_t>& stages : pipeline.stages()) {
         parameters.push_back(0);
         for (const std::size_t stage : stages) {
             const LayerCost &before = sums[at(pipeline.first_block[stage] + 1)],
                             &after = sums[at(pipeline.first_block[stage + 1] + 1)];
-            parameters.back() += after.dense_parameters + after.expert_parameters - before.dense_parameters -
-                                 before.expert_parameters;
+            parameters.back() +=
+                after.dense_parameters + after.expert_parameters - before.dense_parameters - before.expert_parameters;
         }
     }
     std::vector<std::size_t> like;
@@ -66,9 +66,8 @@ std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, 
         const auto distance = [&](std::size_t other) {
             return std::pair(std::abs(parameters[other] - parameters[rank]), other != rank);
         };
-        const auto nearest =
-            std::min_element(pipeline.ranks.begin(), pipeline.ranks.end(),
-                             [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
+        const auto nearest = std::min_element(pipeline.ranks.begin(), pipeline.ranks.end(),
+                                              [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });
         like.push_back(static_cast<std::size_t>(nearest - pipeline.ranks.begin()));
     }
     return like;
@@ -76,7 +75,7 @@ std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, 
 
 RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix) {
     RankElements elements{.is_first_stage = rank == 0};
-    for (const std::size_t stage : pipeline.stages[rank]) {
+    for (const std::size_t stage : pipeline.stages()[rank]) {
         std::int64_t of_blocks = 0, of_ends = 0;  // dense
         const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
         for (std::int64_t layer = begin; layer < end; ++layer) {
@@ -122,19 +121,30 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
             models::padded_vocabulary(model, request_.implementation.vocab_multiple, choice.pp) / choice.pp;
         pipeline.vocabulary_elements = rows * model.hidden * (model.tied_embeddings ? 1 : 2);
     }
+    pipeline.places = &stages_of_ranks(choice);
+    pipeline.ranks = ranks_to_bound(pipeline, prefix_of(with_whole_backward(without_recomputation(choice))).sums);
+    return pipeline;
+}
+
+const AnalyticBounder::StagesOfRanks& AnalyticBounder::stages_of_ranks(const Choice& choice) {
+    const auto [entry, fresh] = stages_.try_emplace({choice.schedule, choice.pp, choice.chunks});
+    if (!fresh) return entry->second;
     const program::ScheduleShape shape{
         .schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = 1};
     for (std::int64_t rank = 0; rank < choice.pp; ++rank) {
-        std::vector<std::size_t>& stages = pipeline.stages.emplace_back();
+        std::vector<std::size_t>& stages = entry->second.emplace_back();
         for (const ChunkIndex c : IndexRange<ChunkIndex>(0, ChunkIndex::of(choice.chunks))) {
             stages.push_back(at(program::chunk_place(shape, rank, c).virtual_stage));
         }
     }
+    return entry->second;
+}
+
+void AnalyticBounder::count_elements(const Choice& choice, Pipeline& pipeline) {
+    if (!pipeline.elements.empty()) return;
     const Prefix& prefix = prefix_of(with_whole_backward(without_recomputation(choice)));
-    pipeline.ranks = ranks_to_bound(pipeline, prefix.sums);
     pipeline.like = alike_ranks(pipeline, prefix.sums);
     for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, prefix));
-    return pipeline;
 }
 
 }  // namespace orrery::sim

@@ -39,9 +39,9 @@ const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Ch
 }
 
 PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipeline) {
-    PassCosts costs{.stages = pipeline.stages};
+    PassCosts costs{.stages = pipeline.stages()};
     const bool is_wide = sharding_.has_wide_gradients(choice);
-    for (const std::vector<std::size_t>& stages : pipeline.stages) {
+    for (const std::vector<std::size_t>& stages : pipeline.stages()) {
         std::vector<PassCosts::OfChunk>& chunks = costs.seconds.emplace_back();
         for (const std::size_t stage : stages) {
             const ChunkSum& chunk = chunk_sums_[stage];
@@ -52,12 +52,12 @@ PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipe
     if (choice.offload_layers != 0) {
         costs.copies_after_input =
             program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
-        for (const std::vector<std::size_t>& stages : pipeline.stages) {
+        for (const std::vector<std::size_t>& stages : pipeline.stages()) {
             std::vector<ChunkCopies>& chunks = costs.copies.emplace_back();
             for (const std::size_t stage : stages) chunks.push_back(chunk_sums_[stage].copies);
         }
     }
-    costs.forward_transfer_s.assign(pipeline.stages.size(), sharding_.transfer_s(choice).first);
+    costs.forward_transfer_s.assign(pipeline.stages().size(), sharding_.transfer_s(choice).first);
     costs.backward_transfer_s = costs.forward_transfer_s;
     return costs;
 }
@@ -111,7 +111,7 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
     const auto all = static_cast<double>(elements.dense + elements.expert);
     const auto of_blocks = static_cast<double>(elements.dense_of_blocks + elements.expert);
-    for (const std::size_t stage : pipeline.stages[rank]) {
+    for (const std::size_t stage : pipeline.stages()[rank]) {
         RankTraffic::OfChunk& chunk = traffic.chunks.emplace_back();
         const LayerCost &before = base[at(pipeline.first_block[stage] + 1)],
                         &after = base[at(pipeline.first_block[stage + 1] + 1)];
@@ -153,7 +153,7 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
             costs.forward_transfer_s[r] = costs.backward_transfer_s[r + 1] = transfers[r].seconds;
         }
     }
-    for (std::size_t r = 0; r < pipeline.stages.size(); ++r) {
+    for (std::size_t r = 0; r < pipeline.stages().size(); ++r) {
         costs.traffic.push_back(traffic_of(choice, pipeline, pipeline.sharded[index], r, transfer.held));
     }
     const std::vector<PassEnds> ends = walk_passes(orders_of(choice), costs);

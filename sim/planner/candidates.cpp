@@ -347,14 +347,17 @@ class Lister {
         return found;
     }
 
-    /// The first kind of data parallelism with which the pipeline is valid. Of all layouts with several chunks one is
-    /// checked; the others obey the same rules.
+    /// Of all layouts with several chunks one is checked; the others obey the same rules.
+    static Choice validity_key(Choice choice) {
+        choice.ends = {};
+        choice.chunks = std::min<std::int64_t>(2, choice.chunks);
+        choice.micro_batch = 1;
+        return choice;
+    }
+
+    /// The first kind of data parallelism with which the pipeline is valid.
     std::optional<DataParallel> valid_kind(Choice choice) {
-        Choice key = choice;
-        key.ends = {};
-        key.chunks = std::min<std::int64_t>(2, choice.chunks);
-        key.micro_batch = 1;
-        const auto [entry, fresh] = valid_kinds_.try_emplace(key);
+        const auto [entry, fresh] = valid_kinds_.try_emplace(validity_key(choice));
         if (!fresh) return entry->second;
         for (const DataParallel kind : kinds_for(choice)) {
             choice.sharding.data_parallel = kind;
@@ -372,7 +375,13 @@ class Lister {
     }
 
     /// Index of the shardings that a valid pipeline may have.
-    std::size_t shardings_for(Choice choice) {
+    std::size_t shardings_for(const Choice& choice) {
+        const auto [entry, fresh] = shardings_.try_emplace(validity_key(choice), 0);
+        if (fresh) entry->second = list_shardings(choice);
+        return entry->second;
+    }
+
+    std::size_t list_shardings(Choice choice) {
         std::vector<Sharding> found;
         Sharding& sharding = choice.sharding;
         const std::vector<bool> orders = choice.pp > 1 && choice.dp > 1
@@ -419,16 +428,14 @@ class Lister {
     bool is_valid_sharding(Choice choice) {
         if (choice.sharding.dp_shard > 0 && choice.dp * choice.cp % choice.sharding.dp_shard != 0) return false;
         if (choice.sharding.pp_before_dp && model_.has_experts() &&
-            !program::mesh_problem(parallelism_of(request_, choice)).empty())
+            !program::mesh_problem(mesh_of(request_, choice)).empty())
             return false;
-        Choice key = choice;
-        for (std::int64_t* degree : {&key.dp, &key.tp, &key.pp, &key.cp, &key.ep, &key.etp, &key.chunks}) {
+        Choice key = validity_key(choice);
+        for (std::int64_t* degree : {&key.dp, &key.tp, &key.pp, &key.cp, &key.ep, &key.etp}) {
             *degree = std::min<std::int64_t>(2, *degree);
         }
         if (choice.sharding.dp_shard > 0)
             key.sharding.dp_shard = choice.sharding.dp_shard < choice.dp * choice.cp ? 1 : 2;
-        key.ends = {};
-        key.micro_batch = 1;
         const auto [entry, fresh] = valid_shardings_.try_emplace(key, false);
         if (fresh) {
             entry->second = std::all_of(list_.recompute.begin(), list_.recompute.end(), [&](Recompute recompute) {
@@ -447,6 +454,7 @@ class Lister {
     CandidateList list_;
     std::map<Choice, std::optional<DataParallel>> valid_kinds_;
     std::map<Choice, bool> valid_shardings_;
+    std::map<Choice, std::size_t> shardings_;  // indices into CandidateList::shardings
     bool recompute_known_ = false, offload_known_ = false;
     bool drops_any_ = false;              // because the request excludes it
     std::optional<std::string> problem_;  // the first error of check_plan
@@ -511,7 +519,7 @@ bool reduces_each_micro_batch(DataParallel kind, Schedule schedule) {
     return row_of(kind).shards_gradients && !row_of(schedule).splits_backward();
 }
 
-Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
+Parallelism mesh_of(const PlanRequest& request, const Choice& choice) {
     Parallelism p;
     p.dp = choice.dp;
     p.tp = choice.tp;
@@ -529,6 +537,11 @@ Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
     p.reshard_after_forward = choice.sharding.reshards;
     if (choice.sharding.pp_before_dp) p.order = kStagesBeforeReplicas;
     p.reduces_every_micro_batch = reduces_each_micro_batch(p.data_parallel, p.schedule);
+    return p;
+}
+
+Parallelism parallelism_of(const PlanRequest& request, const Choice& choice) {
+    Parallelism p = mesh_of(request, choice);
     p.stage_layers = stage_layers_of(request, choice);
     return p;
 }

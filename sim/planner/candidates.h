@@ -113,6 +113,8 @@ struct CandidateList {
 /// The blocks of each virtual stage: the request's, if it gives as many. Empty if there are too many stages.
 [[nodiscard]] std::vector<std::int64_t> stage_layers_of(const PlanRequest& request, const Choice& choice);
 
+/// The mesh and the techniques, without the blocks of each stage.
+[[nodiscard]] program::Parallelism mesh_of(const PlanRequest& request, const Choice& choice);
 [[nodiscard]] program::Parallelism parallelism_of(const PlanRequest& request, const Choice& choice);
 /// The complete plan, named after its choice.
 [[nodiscard]] program::Plan plan_of(const PlanRequest& request, const Choice& choice);
