@@ -216,8 +216,8 @@ void add_standing(const PlanResult& result, json& object) {
 
 json counts_json(const program::SearchCounts& counts) {
     return {{"considered", counts.considered}, {"bounded", counts.bounded},     {"sketched", counts.sketched},
-            {"simulated", counts.simulated},   {"too_large", counts.too_large}, {"dominated", counts.dominated},
-            {"left_out", counts.left_out},     {"searches", counts.searches}};
+            {"simulated", counts.simulated},   {"too_large", counts.too_large}, {"left_out", counts.left_out},
+            {"searches", counts.searches}};
 }
 
 json spaces_json(const std::vector<program::SearchSpace>& spaces) {

@@ -53,7 +53,6 @@ std::string search_counts_text(const program::SearchCounts& counts) {
     if (counts.searches > 1) text += fmt::format(", in {} searches", number(counts.searches));
     text += fmt::format("; {} bounded one by one, {} of which do not fit", number(counts.bounded),
                         number(counts.too_large));
-    if (counts.dominated > 0) text += fmt::format(" and {} are no faster than a similar one", number(counts.dominated));
     return text + fmt::format("; {} sketched by short lowerings, {} simulated", number(counts.sketched),
                               number(counts.simulated));
 }

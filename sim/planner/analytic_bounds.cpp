@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -422,23 +421,6 @@ void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sha
         found.push_back(shardings[i].data_parallel == DataParallel::dp ? AnalyticBounds()
                                                                        : bounds(one, pipeline.sharded[i]));
     }
-}
-
-double AnalyticBounder::most_excess_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t a,
-                                      std::size_t b) {
-    if (shardings[a].data_parallel != shardings[b].data_parallel) return std::numeric_limits<double>::infinity();
-    const Pipeline& pipeline = pipeline_of(choice);
-    Choice of_a = choice, of_b = choice;
-    of_a.sharding = shardings[a];
-    of_b.sharding = shardings[b];
-    double most = 0;
-    for (std::size_t i = 0; i < pipeline.ranks.size(); ++i) {
-        most = std::max(
-            most, sharding_.most_excess_s(of_a, pipeline.sharded[a].ranks[i], of_b, pipeline.sharded[b].ranks[i]));
-    }
-    if (shardings[a].pp_before_dp == shardings[b].pp_before_dp) return most;
-    const auto transfers = 2 * static_cast<double>(micro_batches_of(request_, choice) * choice.chunks + choice.pp);
-    return most + transfers * std::max(0.0, sharding_.transfer_s(of_a).second - sharding_.transfer_s(of_b).first);
 }
 
 double AnalyticBounder::least_computation_s(const Choice& choice) {

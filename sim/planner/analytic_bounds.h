@@ -68,11 +68,6 @@ class AnalyticBounder {
     /// bounds() of the choice with each of the shardings, which must always be the same for a pipeline.
     void bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
                         std::vector<AnalyticBounds>& found);
-    /// By how much the step with sharding `a` may at most be longer than that with sharding `b`: the sum over all parts
-    /// of the step of what they take longer with `a`. Infinite for two kinds of data parallelism, which reduce other
-    /// pieces at other times. Both are indices into the shardings that bounds_of_each was given.
-    [[nodiscard]] double most_excess_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t a,
-                                       std::size_t b);
     /// The step bound that holds for every sharding and every kind of recomputation; choice.recompute is ignored.
     [[nodiscard]] double least_computation_s(const Choice& choice);
     /// A lower one that holds for all of these sizes of the micro-batch (ascending), from the costs of layers with one
@@ -134,7 +129,7 @@ class AnalyticBounder {
     using StagesOfRanks = std::vector<std::vector<std::size_t>>;
     /// A pipeline: what does not depend on the micro-batch size, on the sharding and on recomputation.
     struct Pipeline {
-        const StagesOfRanks* places = nullptr;  // one for all layouts of the stages
+        const StagesOfRanks* places = nullptr;  // shared by all layouts of the stages
         std::vector<std::int64_t> first_block;  // of each virtual stage; one more element: the number of blocks
         std::vector<std::size_t> ranks;         // those whose bounds are taken
         // Filled by count_elements, since most pipelines are excluded before they are sharded.

@@ -57,7 +57,7 @@ PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipe
             for (const std::size_t stage : stages) chunks.push_back(chunk_sums_[stage].copies);
         }
     }
-    costs.forward_transfer_s.assign(pipeline.stages().size(), sharding_.transfer_s(choice).first);
+    costs.forward_transfer_s.assign(pipeline.stages().size(), sharding_.least_transfer_s(choice));
     costs.backward_transfer_s = costs.forward_transfer_s;
     return costs;
 }

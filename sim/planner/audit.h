@@ -14,7 +14,7 @@ namespace orrery::sim {
 
 /// Candidates that were excluded in the same way, and what became of a sample of them.
 struct AuditStratum {
-    std::string excluded_by;      // the bound that was too high, "a similar plan" or "memory"
+    std::string excluded_by;      // the bound that was too high, or "memory"
     std::int64_t candidates = 0;  // excluded
     std::int64_t sampled = 0;
     std::int64_t too_large = 0;                                    // of the sample: do not fit in memory

@@ -78,7 +78,6 @@ void add_counts(program::SearchCounts& into, const PlanSearch& from) {
     into.sketched += more.sketched;
     into.simulated += more.simulated;
     into.too_large += more.too_large;
-    into.dominated += more.dominated;
     ++into.searches;
 }
 

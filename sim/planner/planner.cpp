@@ -33,10 +33,6 @@ using program::PlanResult;
 using program::Recompute;
 using Node = SearchNode;
 
-/// A candidate that may be faster than one with the same pipeline by at most this share is not looked at when only the
-/// best plan is to be proven.
-constexpr double kDominance = kStepTolerance / 2;
-
 class Search {
   public:
     Search(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep, std::size_t prove,
@@ -68,7 +64,7 @@ class Search {
             report(node.least_step_s);
             (this->*kTurns.at(static_cast<std::size_t>(node.rung)))(node);
         }
-        if (fitting_.empty() && std::isinf(search_.least_open_s)) refuse();
+        if (!any_fits_ && std::isinf(search_.least_open_s)) refuse();
         search_.results = best_.take();
         tbb::parallel_for(std::size_t{0}, search_.results.size(),
                           [this](std::size_t i) { add_derivatives(cluster_, cost_, search_.results[i]); });
@@ -83,7 +79,6 @@ class Search {
     /// After run(): a sample of what it excluded.
     [[nodiscard]] std::vector<Pruned> pruned(std::size_t samples, std::uint64_t seed) {
         auto strata = nodes_.take_by_rung();
-        if (!dominated_.empty()) strata.emplace_back("a similar plan", dominated_);
         std::vector<Pruned> found;
         const std::size_t each = samples / (strata.size() + (refused_.empty() ? 0 : 1));
         std::mt19937_64 random(seed);
@@ -388,21 +383,6 @@ class Search {
         return entry->second;
     }
 
-    /// Whether a candidate that is known to fit, with no more recomputation and another sharding, is at most
-    /// kDominance of the step slower, so that this one is not worth more work.
-    bool is_dominated(const Node& node) {
-        const auto known = fitting_.find({node.family, node.micro_batch});
-        if (prove_ > 1 || known == fitting_.end()) return false;  // the second best may be one that the best dominates
-        const Choice choice = choice_of(node);
-        return std::any_of(known->second.begin(), known->second.end(), [&](const Node& other) {
-            if (other.recompute != Recompute::none && other.recompute != node.recompute) return false;
-            if (other.offloads && !node.offloads) return false;
-            if (other.part_set > node.part_set || other.layers > node.layers) return false;
-            return bounder_.most_excess_s(choice, shardings_of(node), static_cast<std::size_t>(other.sharding),
-                                          static_cast<std::size_t>(node.sharding)) <= kDominance * node.least_step_s;
-        });
-    }
-
     /// Raises Choice::relieved_layers to the smallest number with which the plan fits; false if no number does. That
     /// number is near the one that the analytic bound gives.
     bool settle_layers(Choice& choice) {
@@ -482,18 +462,13 @@ class Search {
                 return push(node);
             }
         }
-        if (is_dominated(node)) {
-            ++search_.dominated;
-            if (keeps_pruned_) dominated_.push_back(node);
-            return closes();
-        }
         ++search_.candidate_lowerings;
         const LoweredBounds found = lowerings_.take(choice);
         memory_[choice] = found.peak_memory_bytes;
         closes();
         if (found.peak_memory_bytes <= limit_) {
             misfits_.fits(choice);
-            fitting_[{node.family, node.micro_batch}].push_back(node);
+            any_fits_ = true;
             node.rung = has_brief(plan_of(request_, choice)) ? Rung::lowered : Rung::brief;
             node.least_step_s = std::max(node.least_step_s, found.least_step_s);
             push(node);
@@ -555,11 +530,10 @@ class Search {
     SearchReporter reporter_{request_};
     std::map<Choice, std::int64_t> memory_;
     Misfits misfits_;
-    std::map<std::pair<std::int32_t, std::int32_t>, std::vector<Node>> fitting_;  // by family and micro-batch
-    std::vector<AnalyticBounds> bounds_;                                          // of one block's candidates
+    bool any_fits_ = false;
+    std::vector<AnalyticBounds> bounds_;  // of one block's candidates
     bool keeps_pruned_ = false;
     std::vector<Choice> refused_;  // do not fit, if keeps_pruned_
-    std::vector<Node> dominated_;
     PlanSearch search_;
     // Last, so that their threads end before what they read.
     std::atomic<int> running_ = 0;

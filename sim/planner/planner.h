@@ -101,7 +101,6 @@ struct PlanSearch {
     std::int64_t bounded = 0;     // candidates that were given bounds of their own; the others belong to pipelines or
                                   // blocks whose computation alone takes too long, or that fit with less recomputation
     std::int64_t too_large = 0;   // candidates among them that do not fit in memory
-    std::int64_t dominated = 0;   // candidates that are faster than one with the same pipeline by a thousandth at most
     /// Lowerings on one stage of a few blocks, from whose costs every candidate's analytic bounds are summed.
     std::int64_t layer_lowerings = 0;
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory
@@ -133,17 +132,14 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 /// candidates of a block get analytic bounds of their own on memory and step time, then the critical path of their
 /// schedule, and then a lowering with few micro-batches, which gives the exact memory and a tighter bound. For those
 /// with many micro-batches two short simulations give one that is tighter still. Those that fit are simulated, until
-/// there are `keep` and no remaining bound beats the worst to be proven. If only one plan is to be proven, a candidate
-/// is passed over if one with the same pipeline that fits is slower by a thousandth at most, assuming that a step grows
-/// by no more than its parts do. So the proven results are the same as if every candidate were simulated, to
-/// kStepTolerance. Recomputation is tried only where the candidate does not fit without it (provided the request allows
-/// Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make it fit.
-/// Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a rule of
-/// check_plan, and InfeasibleError if none fits; both name the cause.
-/// `rivals`: step times of plans that were found elsewhere, ascending, and compete for the `keep` places. The results
-/// are those of this search that hold their own among them, possibly none.
-/// Lowerings and simulations run on the threads of the caller's task arena (oneTBB), ahead of their turn. The result
-/// does not depend on the number of threads.
+/// there are `keep` and no remaining bound beats the worst to be proven. So the proven results are the same as if every
+/// candidate were simulated, to kStepTolerance. Recomputation is tried only where the candidate does not fit without it
+/// (provided the request allows Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make
+/// it fit. Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a
+/// rule of check_plan, and InfeasibleError if none fits; both name the cause. `rivals`: step times of plans that were
+/// found elsewhere, ascending, and compete for the `keep` places. The results are those of this search that hold their
+/// own among them, possibly none. Lowerings and simulations run on the threads of the caller's task arena (oneTBB),
+/// ahead of their turn. The result does not depend on the number of threads.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove, std::span<const double> rivals = {});
 

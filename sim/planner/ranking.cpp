@@ -31,7 +31,6 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.left_out += from.left_out;
     into.too_large += from.too_large;
     into.bounded += from.bounded;
-    into.dominated += from.dominated;
     into.layer_lowerings += from.layer_lowerings;
     into.candidate_lowerings += from.candidate_lowerings;
     into.simulated += from.simulated;
@@ -53,9 +52,8 @@ std::size_t proven_results(const PlanSearch& search) {
     const auto is_proven = [&](const program::PlanResult& result) {
         return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;
     };
-    const auto proven = static_cast<std::size_t>(
-        std::find_if_not(search.results.begin(), search.results.end(), is_proven) - search.results.begin());
-    return search.dominated > 0 ? std::min<std::size_t>(1, proven) : proven;
+    return static_cast<std::size_t>(std::find_if_not(search.results.begin(), search.results.end(), is_proven) -
+                                    search.results.begin());
 }
 
 double proven_gap(const PlanSearch& search) {
@@ -70,7 +68,6 @@ program::SearchSummary summary_of(const PlanSearch& search) {
                        .sketched = search.candidate_lowerings,
                        .simulated = search.simulated,
                        .too_large = search.too_large,
-                       .dominated = search.dominated,
                        .left_out = search.left_out},
             .proven_gap = proven_gap(search),
             .proven_ranks = proven_results(search),

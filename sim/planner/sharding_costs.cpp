@@ -434,34 +434,16 @@ std::vector<CommunicationTimes> ShardingCosts::transfers(const Choice& choice) {
     return found;
 }
 
-std::pair<double, double> ShardingCosts::transfer_s(const Choice& choice) {
-    if (choice.pp == 1) return {0, 0};
-    std::pair<double, double> ends{std::numeric_limits<double>::infinity(), 0};
-    for (const CommunicationTimes& transfer : transfers(choice)) {
-        ends = {std::min(ends.first, transfer.seconds), std::max(ends.second, transfer.seconds)};
-    }
-    return ends;
+double ShardingCosts::least_transfer_s(const Choice& choice) {
+    if (choice.pp == 1) return 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (const CommunicationTimes& transfer : transfers(choice)) least = std::min(least, transfer.seconds);
+    return least;
 }
 
 double ShardingCosts::units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const {
     if (!request_.implementation.data_parallel.overlaps_backward) return 1;
     return std::max(1.0, static_cast<double>(blocks) / static_cast<double>(blocks_of_unit(choice, own)));
-}
-
-double ShardingCosts::most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
-                                    const ShardedRank& b) const {
-    // The bound of an update on the host is not its time.
-    if (of_a.sharding.offload != of_b.sharding.offload) return std::numeric_limits<double>::infinity();
-    const auto longer = [](double mine, double its) { return std::max(0.0, mine - its); };
-    const auto m = static_cast<double>(micro_batches_of(request_, of_a));
-    return longer(a.update_s, b.update_s) +
-           m * longer(a.staging_s + a.first_gathers_s, b.staging_s + b.first_gathers_s) +
-           longer(reductions(of_a) * a.reduction.seconds, reductions(of_b) * b.reduction.seconds) +
-           longer(a.replication.seconds, b.replication.seconds) +
-           m * longer(gathers(of_a) * a.gather.seconds, gathers(of_b) * b.gather.seconds) +
-           // Each stage may gather only when the first micro-batch has arrived there.
-           static_cast<double>(of_a.pp) *
-               longer(a.regather_s + a.regather_experts_s, b.regather_s + b.regather_experts_s);
 }
 
 double ShardingCosts::reductions(const Choice& choice) const {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "sim/network/collectives.h"
@@ -18,8 +17,8 @@ namespace orrery::sim {
 /// Parameters of a rank, in elements.
 struct RankElements {
     std::int64_t dense = 0, expert = 0;
-    std::int64_t dense_of_blocks =
-        0;  // dense, without the embedding and the head; zero3 gathers these before each pass
+    /// Dense, without the embedding and the head; zero3 gathers these before each pass.
+    std::int64_t dense_of_blocks = 0;
     std::int64_t largest_block = 0, smallest_block = 0;  // dense and expert
     std::map<std::int64_t, std::int64_t> chunks;         // number of chunks by their number of blocks, without 0
     std::int64_t largest_chunk = 0;                      // dense, ends included
@@ -60,16 +59,10 @@ class ShardingCosts {
     [[nodiscard]] std::int64_t context_bytes(const Choice& choice);
     /// The transfer of a micro-batch's hidden states from each stage's ranks to those of the next, by pipeline rank.
     [[nodiscard]] std::vector<CommunicationTimes> transfers(const Choice& choice);
-    /// The shortest and the longest of them in seconds.
-    [[nodiscard]] std::pair<double, double> transfer_s(const Choice& choice);
+    /// The shortest of them in seconds; 0 with one stage.
+    [[nodiscard]] double least_transfer_s(const Choice& choice);
     /// How many units of a chunk with so many blocks are reduced or gathered one after the other, at most.
     [[nodiscard]] double units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const;
-    /// By how much the step with rank `a` may at most be longer than that with rank `b`: the sum over all parts of the
-    /// step of what they take longer. `of_a` and `of_b` are the choices, of one kind of data parallelism. Infinite if
-    /// they keep other things on the host.
-    [[nodiscard]] double most_excess_s(const Choice& of_a, const ShardedRank& a, const Choice& of_b,
-                                       const ShardedRank& b) const;
-
     /// Whether backward passes add to gradients of their full type, which is wider than that of parameters
     /// (LayerCost::wide_gradients_s).
     [[nodiscard]] bool has_wide_gradients(const Choice& choice) const;

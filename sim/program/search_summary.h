@@ -34,7 +34,6 @@ enum class Objective : std::uint8_t {
 struct SearchCounts {
     std::int64_t considered = 0, bounded = 0, sketched = 0, simulated = 0;
     std::int64_t too_large = 0;  // do not fit in memory
-    std::int64_t dominated = 0;  // are no faster than a similar one
     std::int64_t left_out = 0;   // divide evenly, but were not considered
     std::int64_t searches = 1;
 };

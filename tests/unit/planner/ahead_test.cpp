@@ -91,7 +91,6 @@ TEST(PlanSearch, DoesNotDependOnTheNumberOfThreads) {
         EXPECT_EQ(other.considered, one.considered);
         EXPECT_EQ(other.bounded, one.bounded);
         EXPECT_EQ(other.too_large, one.too_large);
-        EXPECT_EQ(other.dominated, one.dominated);
         EXPECT_EQ(other.layer_lowerings, one.layer_lowerings);
         EXPECT_EQ(other.candidate_lowerings, one.candidate_lowerings);
         EXPECT_EQ(other.simulated, one.simulated);

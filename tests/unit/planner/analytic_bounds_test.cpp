@@ -45,12 +45,7 @@ Drawn draw(PlanRequest request, int count) {
     std::mt19937 random(5);
     Drawn drawn{.request = request};
     while (static_cast<int>(drawn.choices.size()) < count) {
-        const Family& family = list.families[random() % list.families.size()];
-        Choice choice = family.choice;
-        choice.micro_batch = family.micro_batches[random() % std::min<std::size_t>(3, family.micro_batches.size())];
-        const std::vector<Sharding>& shardings = list.shardings_of(family);
-        choice.sharding = shardings[random() % shardings.size()];
-        choice.recompute = list.recompute[random() % list.recompute.size()];
+        Choice choice = draw_choice(list, random);
         if (choice.recompute == Recompute::selective) choice.recompute_parts = sets[random() % sets.size()];
         if (choice.recompute == Recompute::full) {
             const std::int64_t most = largest_stage(plan_of(request, choice));

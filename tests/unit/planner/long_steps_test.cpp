@@ -107,12 +107,7 @@ std::vector<Plan> draw_long(PlanRequest request, int count) {
     std::mt19937 random(11);
     std::vector<Plan> plans;
     while (static_cast<int>(plans.size()) < count) {
-        const Family& family = list.families[random() % list.families.size()];
-        Choice choice = family.choice;
-        choice.micro_batch = family.micro_batches[random() % std::min<std::size_t>(3, family.micro_batches.size())];
-        const std::vector<Sharding>& shardings = list.shardings_of(family);
-        choice.sharding = shardings[random() % shardings.size()];
-        choice.recompute = list.recompute[random() % list.recompute.size()];
+        const Choice choice = draw_choice(list, random);
         Plan plan = plan_of(request, choice);
         const bool is_small = choice.tp <= 16 && choice.pp * choice.chunks * plan.micro_batches() <= 4000;
         if (is_small && has_brief(plan)) plans.push_back(std::move(plan));

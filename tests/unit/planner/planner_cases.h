@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include "sim/planner/candidates.h"
@@ -62,6 +63,18 @@ inline std::vector<Choice> choices_of(const CandidateList& list) {
         }
     }
     return choices;
+}
+
+/// A random candidate: one of the three smallest micro-batch sizes of its pipeline, undecided recomputation, no
+/// offloaded activations.
+inline Choice draw_choice(const CandidateList& list, std::mt19937& random) {
+    const Family& family = list.families[random() % list.families.size()];
+    Choice choice = family.choice;
+    choice.micro_batch = family.micro_batches[random() % std::min<std::size_t>(3, family.micro_batches.size())];
+    const std::vector<Sharding>& shardings = list.shardings_of(family);
+    choice.sharding = shardings[random() % shardings.size()];
+    choice.recompute = list.recompute[random() % list.recompute.size()];
+    return choice;
 }
 
 /// The best plans, all of them proven.

@@ -125,6 +125,20 @@ TEST(PlanSearch, ProvesTheFirstResultsAlone) {
     }
 }
 
+/// All shardings of one pipeline, where replicas in two sets of shards take longer than the sum of their collectives.
+TEST(PlanSearch, FindsTheSameBestPlanHoweverManyAreToBeProven) {
+    PlanRequest request = request_for("llama3.1-405b", 16'384, 2048, 8192, "megatron-core");
+    request.rates = program::resolve_rates(request.implementation, request.cluster);
+    request.tp = request.cp = 4;
+    request.pp = 16;
+    request.chunks = 8;
+    request.micro_batch_size = 1;
+    const topologies::Cluster cluster(request.cluster);
+    const double alone = search_plans(request, cluster, 1, 1).results.front().step_time_s;
+    const double of_two = search_plans(request, cluster, 2, 2).results.front().step_time_s;
+    EXPECT_LE((1 - kStepTolerance) * alone, of_two);
+}
+
 TEST(PlanSearch, IsDeterministic) {
     const PlanRequest request = request_for("gpt2-xl", 8, 32, 1024);
     const PlanSearch one = search(request, 4), two = search(request, 4);

@@ -295,7 +295,7 @@ TEST_P(SmallSpaces, AreSearchedAsIfEveryPlanWereSimulated) {
             << all.results[i].plan.name << " " << every[i].plan.name;
         EXPECT_EQ(all.results[i].peak_memory_gib, to_gib(Bytes(peak_of(all.results[i].plan))));
     }
-    // With dominance, for the best plan alone.
+    // With the best plan alone to be proven, which ends the search earlier.
     const PlanResult best = search_plans(request, cluster, 1, 1).results.front();
     EXPECT_LE((1 - kStepTolerance) * best.step_time_s, every.front().step_time_s)
         << best.plan.name << " " << every.front().plan.name;

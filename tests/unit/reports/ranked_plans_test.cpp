@@ -176,7 +176,6 @@ TEST(RankedPlans, JsonStatesTheSearch) {
                                              .sketched = 20,
                                              .simulated = 3,
                                              .too_large = 9,
-                                             .dominated = 2,
                                              .left_out = 1,
                                              .searches = 4},
                                   .proven_gap = 0.003,
