@@ -263,7 +263,8 @@ bool grew_without_bounds(const program::Sensitivity& sensitivity, double step_ti
 std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInput>& inputs,
                                     const std::vector<std::int64_t>& capacity_units,
                                     const topologies::DeviceProfile& device, const Timetable& timetable,
-                                    program::Sensitivity* sensitivity = nullptr, bool proportional = false) {
+                                    const SimulateOptions& options = {}, bool proportional = false) {
+    program::Sensitivity* const sensitivity = options.sensitivity;
     SharedWork work;
     const Cells no_cells;
     const Cells& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
@@ -277,6 +278,9 @@ std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInpu
     for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, unfinished);
     run(work, jobs, unfinished, timetable);
     if (sensitivity != nullptr) *sensitivity = sensitivity_of(jobs.front(), inputs.front().compiled.cells);
+    if (options.first_step_s != nullptr) {
+        *options.first_step_s = to_seconds(Picoseconds(jobs.front().step_ends().front()));
+    }
 
     std::int64_t all_done_ps = 0;  // when the last job finished its steps
     for (const JobIndex j : jobs.indices()) {
@@ -332,8 +336,8 @@ std::vector<std::string> notes_of(const Job& job, const ClusterState& state) {
 std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std::span<const ClusterState> states,
                                                   const SimulateOptions& options) {
     ORRERY_CHECK(!states.empty() && states.front().from.value() == 0, "the first state of a cluster must begin at 0");
-    ORRERY_CHECK(options.sensitivity == nullptr || jobs.size() == 1,
-                 "derivatives are available only for a job that runs alone");
+    ORRERY_CHECK((options.sensitivity == nullptr && options.first_step_s == nullptr) || jobs.size() == 1,
+                 "derivatives and the first step's time are available only for a job that runs alone");
     Timetable timetable;
     const PlacedJobs placed = place_jobs(jobs, states, timetable);
     const topologies::ClusterSpec& spec = states.front().cluster->spec();
@@ -363,10 +367,9 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
     for (const ClusterState& state : states) clusters.push_back(state.cluster);
     Quotients quotients = make_quotients(placed, FabricUse(placed, rates, clusters), spec, options.full);
     for (const JobIndex j : inputs.indices()) inputs[j].quotient = std::move(quotients.jobs[j]);
-    std::vector<program::RunRecord> records =
-        run(inputs, quotients.capacity_units, spec.device, timetable, options.sensitivity);
+    std::vector<program::RunRecord> records = run(inputs, quotients.capacity_units, spec.device, timetable, options);
     if (options.sensitivity != nullptr && grew_without_bounds(*options.sensitivity, records.front().step_time_s)) {
-        records = run(inputs, quotients.capacity_units, spec.device, timetable, options.sensitivity, true);
+        records = run(inputs, quotients.capacity_units, spec.device, timetable, options, true);
     }
     for (std::size_t j = 0; j < jobs.size(); ++j) records[j].notes = notes_of(jobs[j], states.front());
     return records;

@@ -37,6 +37,8 @@ struct SimulateOptions {
     bool record_spans = false;  // record every instruction of the last step
     /// Receives the derivatives of the step time of a job that runs alone; null: none are computed.
     program::Sensitivity* sensitivity = nullptr;
+    /// Receives the time of the first step of a job that runs alone, which finds all ranks idle; null: nothing.
+    double* first_step_s = nullptr;
 };
 
 /// The record of the last step. Times count from the moment when the first of its instructions was ready. There is one

@@ -18,12 +18,15 @@ namespace orrery::sim {
 /// By how much the extension of a few micro-batches may at most exceed the step of all (tested for several models,
 /// schedules and implementations).
 inline constexpr double kBriefError = 5e-3;
-/// Whether brief_step_s simulates at most half as many micro-batches as timed().
+/// Whether brief_step_s holds for the plan (all but those with vocabulary parallelism), and simulates at most half as
+/// many micro-batches as timed().
 [[nodiscard]] bool has_brief(const program::Plan& plan);
-/// Lower bound on timed(plan).step_time_s: a straight line through the steps with twice and four times as many
-/// micro-batches as pipeline ranks. The step is the longest of several paths, each of which is affine in the number of
-/// micro-batches. So it is convex, and the line through two numbers is below it at any larger one. Contention and
-/// periods of several micro-batches may raise the line by kBriefError, which is taken off.
+/// Lower bound on timed(plan).step_time_s: a straight line through the step with twice as many micro-batches as
+/// pipeline ranks, with the slope from there to four times as many. The step is the longest of several paths, each of
+/// which is affine in the number of micro-batches. So it is convex, and the line through two numbers is below it at any
+/// larger one. The slope is that of steps that find all ranks idle, which takes one simulated step less: another
+/// micro-batch lengthens these as much as steps that follow another. Contention and periods of several micro-batches
+/// may raise the line by kBriefError, which is taken off.
 [[nodiscard]] double brief_step_s(const program::Plan& plan, const topologies::Cluster& cluster,
                                   const RooflineCost& cost);
 /// Sets what follows from one simulation with derivatives: the 90% interval of the result's step time, its slopes, its

@@ -142,6 +142,9 @@ TEST(BriefSteps, AreTakenOnlyOfStepsWithManyMicroBatchesForTheirDepth) {
     EXPECT_FALSE(has_brief(plan_of_case(one)));
     one.micro_batches = 48;  // 12 times the depth; the two short ones have 6 times the depth together
     EXPECT_TRUE(has_brief(plan_of_case(one)));
+    Plan plan = plan_of_case(one);
+    plan.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier;
+    EXPECT_FALSE(has_brief(plan));
 }
 
 }  // namespace
