@@ -1,6 +1,7 @@
 // Private to the planner: tells the observer of a request how far its search has come.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 #include "sim/planner/planner.h"
@@ -24,6 +25,8 @@ class SearchReporter {
         reported_ = Clock::now();
         progress.implementation = request_.implementation.name;
         progress.elapsed_s = std::chrono::duration<double>(reported_ - begun_).count();
+        // What turns out not to fit may be replaced by several others, which were counted as decided.
+        progress.decided = std::max(progress.decided, last_.decided);
         last_ = progress;
         request_.observer(last_);
     }
