@@ -65,7 +65,22 @@ BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
 
-/// Bounds every candidate of a space one by one, without recomputation and with costs of layers at hand.
+/// Bounds the candidates of a list one by one, without recomputation. Returns their number.
+std::int64_t bound_all(const sim::CandidateList& list, sim::AnalyticBounder& bounder) {
+    std::int64_t count = 0;
+    std::vector<sim::AnalyticBounds> bounds;
+    for (const sim::Family& family : list.families) {
+        sim::Choice choice = family.choice;
+        for (const std::int64_t micro_batch : family.micro_batches) {
+            choice.micro_batch = micro_batch;
+            bounder.bounds_of_each(choice, list.shardings_of(family), bounds);
+            count += std::ssize(bounds);
+        }
+    }
+    return count;
+}
+
+/// With the costs of layers at hand.
 void bound_every_candidate(benchmark::State& state, const char* implementation, const char* model, std::int64_t devices,
                            std::int64_t batch, std::int64_t sequence) {
     const sim::PlanRequest request = request_for(implementation, model, devices, batch, sequence);
@@ -73,25 +88,37 @@ void bound_every_candidate(benchmark::State& state, const char* implementation, 
     const sim::RooflineCost cost(request.cluster, request.rates);
     const sim::CandidateList list = sim::list_candidates(request);
     sim::AnalyticBounder bounder(request, cluster, cost);
-    std::vector<sim::AnalyticBounds> bounds;
-    const auto bound_all = [&] {
-        std::int64_t count = 0;
-        for (const sim::Family& family : list.families) {
-            sim::Choice choice = family.choice;
-            for (const std::int64_t micro_batch : family.micro_batches) {
-                choice.micro_batch = micro_batch;
-                bounder.bounds_of_each(choice, list.shardings_of(family), bounds);
-                count += std::ssize(bounds);
-            }
-        }
-        return count;
-    };
-    benchmark::DoNotOptimize(bound_all());
-    for (auto _ : state) state.SetItemsProcessed(state.items_processed() + bound_all());
+    benchmark::DoNotOptimize(bound_all(list, bounder));
+    for (auto _ : state) state.SetItemsProcessed(state.items_processed() + bound_all(list, bounder));
 }
 BENCHMARK_CAPTURE(bound_every_candidate, llama3_405b_16384_gpus, "megatron-core", "llama3-405b", 16'384, 2048, 8192)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(bound_every_candidate, llama3_8b_4096_gpus, "orrery", "llama3-8b", 4096, 4096, 8192)
+    ->Unit(benchmark::kMillisecond);
+
+/// Lists the full space and bounds every candidate of it, from nothing: all that a search does before it orders them,
+/// had it to look at each. The items are candidates with a bound of their own; ways to recompute, which share it, are
+/// not counted.
+void consider_full_space(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch,
+                         std::int64_t sequence) {
+    sim::PlanRequest request = request_for("megatron-core", model, devices, batch, sequence);
+    sim::allow_full_space(request);
+    const topologies::Cluster cluster(request.cluster);
+    const sim::RooflineCost cost(request.cluster, request.rates);
+    for (auto _ : state) {
+        const sim::CandidateList list = sim::list_candidates(request);
+        sim::AnalyticBounder bounder(request, cluster, cost);
+        const std::int64_t count = bound_all(list, bounder);
+        state.SetItemsProcessed(state.items_processed() + count);
+        state.counters["candidates"] = static_cast<double>(count);
+        state.counters["layer_lowerings"] = static_cast<double>(bounder.layer_lowerings());
+    }
+}
+BENCHMARK_CAPTURE(consider_full_space, deepseek_v3_2048_gpus, "deepseek-v3", 2048, 15'360, 4096)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(consider_full_space, llama3_405b_16384_gpus, "llama3-405b", 16'384, 2048, 8192)
+    ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 
 /// Evaluates a step of many micro-batches: extrapolated, as `orrery simulate` does, or simulated whole.
