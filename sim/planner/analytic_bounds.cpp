@@ -29,21 +29,6 @@ std::size_t at(std::int64_t index) {
     return static_cast<std::size_t>(index);
 }
 
-void add(LayerCost& sum, const LayerCost& layer) {
-    sum.forward_s += layer.forward_s;
-    sum.backward_s += layer.backward_s;
-    sum.wide_gradients_s += layer.wide_gradients_s;
-    sum.input_gradient_s += layer.input_gradient_s;
-    sum.input_pass_s += layer.input_pass_s;
-    sum.weight_pass_s += layer.weight_pass_s;
-    sum.draws.add(layer.draws);
-    sum.saved_bytes += layer.saved_bytes;
-    sum.input_bytes += layer.input_bytes;
-    sum.kept_bytes += layer.kept_bytes;
-    sum.dense_parameters += layer.dense_parameters;
-    sum.expert_parameters += layer.expert_parameters;
-}
-
 using InFlight = IndexedVector<ChunkIndex, std::int64_t>;
 
 /// OrderFacts::alive of one rank. `by_frames`: an arena frees a micro-batch's frame at the end of its whole backward
@@ -100,22 +85,21 @@ AnalyticBounder::AnalyticBounder(const PlanRequest& request, const topologies::C
     if (!memory.lays_out_ahead && !request.cluster.device.host_runs_compute) cached_share_ = memory.cached_share.value;
 }
 
-const AnalyticBounder::Prefix& AnalyticBounder::prefix_of(const Choice& choice) {
+const LayerCosts& AnalyticBounder::costs_of(const Choice& choice, bool is_wide) {
     const Choice key = layer_costs_key(choice);
     const auto [entry, fresh] = costs_.try_emplace(key);
+    LayerCosts& costs = entry->second;
     if (fresh) {
-        Prefix& prefix = entry->second;
-        prefix.costs = row_of(key.schedule).splits_backward()
-                           ? costing_.costs_of_halves(key, prefix_of(with_whole_backward(key)).costs)
-                           : costing_.costs(key);
-        LayerCost sum;
-        prefix.sums.push_back(sum);
-        for (const LayerCost& layer : prefix.costs.layers) {
-            add(sum, layer);
-            prefix.sums.push_back(sum);
-        }
+        costs = row_of(key.schedule).splits_backward()
+                    ? costing_.costs_of_halves(key, costs_of(with_whole_backward(key), true))
+                    : costing_.costs(key);
     }
-    return entry->second;
+    if (is_wide) costing_.add_wide_gradients(key, costs);
+    return costs;
+}
+
+const LayerCosts& AnalyticBounder::base_costs(const Choice& choice) {
+    return costs_of(with_whole_backward(without_recomputation(choice)), false);
 }
 
 const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(const Choice& choice,
@@ -148,17 +132,16 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
 
 AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, Pipeline& pipeline) {
     count_elements(choice, pipeline);
-    const LayerCosts& costs = prefix_of(with_whole_backward(without_recomputation(choice))).costs;
+    const LayerCosts& costs = base_costs(choice);
     Sharded sharded{.context_bytes = static_cast<double>(sharding_.context_bytes(choice))};
     for (const RankElements& own : pipeline.elements) sharded.ranks.push_back(sharding_.rank(choice, own, costs));
     return sharded;
 }
 
 std::int64_t AnalyticBounder::largest_chunk(const Choice& choice) {
-    const std::vector<std::int64_t>& first = pipeline_of(choice).first_block;
+    const Pipeline& pipeline = pipeline_of(choice);
     std::int64_t most = 0;
-    for (std::size_t stage = 0; stage + 1 < first.size(); ++stage)
-        most = std::max(most, first[stage + 1] - first[stage]);
+    for (std::size_t stage = 0; stage < pipeline.stage_count(); ++stage) most = std::max(most, pipeline.blocks(stage));
     return most;
 }
 
@@ -167,7 +150,7 @@ template <typename Visit>
 void AnalyticBounder::for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
                                      const Visit& visit) {
     // Layer 0 is the embedding, layer i block i - 1, and the last layer the head.
-    const std::size_t begin = at(pipeline.first_block[stage] + 1), end = at(pipeline.first_block[stage + 1] + 1);
+    const std::size_t begin = at(pipeline.first_block(stage) + 1), end = at(pipeline.first_block(stage + 1) + 1);
     std::size_t recomputed = 0;
     if (choice.recompute == Recompute::full) {
         recomputed = choice.recompute_layers < 0 ? end - begin : std::min(at(choice.recompute_layers), end - begin);
@@ -180,38 +163,39 @@ void AnalyticBounder::for_each_range(const Choice& choice, const Pipeline& pipel
 void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory) {
     Choice kept = counts_memory ? choice : with_whole_backward(choice);
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
-    const Prefix& again = prefix_of(counts_memory ? choice : kept);
-    const std::vector<LayerCost>& whole = prefix_of(kept).sums;
+    const bool is_wide = counts_memory && sharding_.has_wide_gradients(choice);
+    const LayerCosts& whole = costs_of(kept, is_wide);
+    const LayerCosts& again = counts_memory ? costs_of(choice, is_wide) : whole;
     chunk_sums_.assign(pipeline.stage_count(), {});
     for (std::size_t stage = 0; stage < chunk_sums_.size(); ++stage) {
         ChunkSum& chunk = chunk_sums_[stage];
-        const auto add_range = [&](const std::vector<LayerCost>& sums, std::size_t from, std::size_t to) {
-            const LayerCost &before = sums[from], &after = sums[to];
-            chunk.forward_s += after.forward_s - before.forward_s;
-            chunk.backward_s += after.backward_s - before.backward_s;
-            chunk.wide_gradients_s += after.wide_gradients_s - before.wide_gradients_s;
-            chunk.input_gradient_s += after.input_gradient_s - before.input_gradient_s;
-            chunk.input_pass_s += after.input_pass_s - before.input_pass_s;
-            chunk.weight_pass_s += after.weight_pass_s - before.weight_pass_s;
-            chunk.saved_bytes += after.saved_bytes - before.saved_bytes;
-            chunk.kept_bytes += after.kept_bytes - before.kept_bytes;
+        const auto add = [&chunk](const LayerCost& layer, std::int32_t count) {
+            const double times = count;
+            chunk.forward_s += times * layer.forward_s;
+            chunk.backward_s += times * layer.backward_s;
+            chunk.wide_gradients_s += times * layer.wide_gradients_s;
+            chunk.input_gradient_s += times * layer.input_gradient_s;
+            chunk.input_pass_s += times * layer.input_pass_s;
+            chunk.weight_pass_s += times * layer.weight_pass_s;
+            chunk.saved_bytes += count * layer.saved_bytes;
+            chunk.kept_bytes += count * layer.kept_bytes;
         };
         for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
-            add_range(recomputes ? again.sums : whole, from, to);
+            (recomputes ? again : whole).for_each(from, to, add);
         });
         if (choice.offload_layers != 0) offload_activations(choice, pipeline, stage, whole);
         if (pipeline.spreads_vocabulary) {
-            const LayerCost &before = whole[whole.size() - 2], &after = whole.back();
-            const double head = after.forward_s + after.backward_s - before.forward_s - before.backward_s;
-            chunk.vocabulary_s = kLeastVocabularyShare * head / static_cast<double>(choice.pp);
+            const LayerCost& head = whole.of_kind.back();
+            chunk.vocabulary_s =
+                kLeastVocabularyShare * (head.forward_s + head.backward_s) / static_cast<double>(choice.pp);
         }
         if (counts_memory && !request_.implementation.memory.lays_out_ahead)
-            chunk.beyond_bytes = beyond_bytes(choice, pipeline, stage, again.costs, prefix_of(kept).costs);
+            chunk.beyond_bytes = beyond_bytes(choice, pipeline, stage, again, whole);
     }
     // An arena laid out ahead has room for all frames and all transients. An allocator needs room only for what is
     // alive at the peak.
     const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
-    transient_bytes_ = lays_out_ahead ? again.costs.block_transient_bytes : 0;
+    transient_bytes_ = lays_out_ahead ? again.block_transient_bytes : 0;
     // With a split backward the gradient sent to the previous stage lies in a boundary buffer, not in the frame.
     passed_on_bytes_ = lays_out_ahead && row_of(choice.schedule).splits_backward() ? sharding_.hidden_bytes(choice) : 0;
 }
@@ -225,26 +209,25 @@ std::int64_t AnalyticBounder::beyond_bytes(const Choice& choice, const Pipeline&
         beyond = std::max({beyond, after + backward.peak_bytes, forward.peak_bytes - forward.net_bytes});
         after += backward.net_bytes;
     };
-    const std::int64_t begin = pipeline.first_block[stage], end = pipeline.first_block[stage + 1];
-    if (pipeline.has_head(stage)) add(whole.layers.back());
+    const std::int64_t begin = pipeline.first_block(stage), end = pipeline.first_block(stage + 1);
+    if (pipeline.has_head(stage)) add(whole.of_kind.back());
     if (begin == end) return beyond;
     const bool all_recomputed = choice.recompute_layers < 0 || end - begin <= choice.recompute_layers;
-    add((choice.recompute == Recompute::full && all_recomputed ? again : whole).layers[at(end)]);
+    add((choice.recompute == Recompute::full && all_recomputed ? again : whole).layer(at(end)));
     return beyond;
 }
 
 void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) {
     Choice kept = choice;
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
-    const std::vector<LayerCost>& again = prefix_of(choice).sums;
-    const std::vector<LayerCost>& whole = prefix_of(kept).sums;
+    const LayerCosts &again = costs_of(choice, false), &whole = costs_of(kept, false);
     for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
         RankSums& sums = rank_sums_[i];
         for (const std::size_t stage : pipeline.stages()[pipeline.ranks[i]]) {
             for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
-                const std::vector<LayerCost>& costs = recomputes ? again : whole;
-                sums.draws.add(costs[to].draws);
-                sums.draws.add(costs[from].draws, -1);
+                (recomputes ? again : whole).for_each(from, to, [&](const LayerCost& layer, std::int32_t count) {
+                    sums.draws.add(layer.draws, count);
+                });
             });
         }
         sums.waiting_s = std::max(0.0, sums.work_s - sums.draws.seconds());
@@ -351,7 +334,10 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         const double beside_s = sums.beside_s + overlap * wide_s;
         const double round_s = row.has_rounds ? std::max(0.0, sums.round_s) : 0;
         double extra = std::max({ramp_s, round_s, reduction_s - beside_s});
-        if (rank.reduces_at_end) extra = std::max(extra, reduction_s + std::max(sums.forward_ramp_s, round_s));
+        if (rank.reduces_at_end) {
+            const double at_end_s = std::max(reduction_s, rank.reduction.nic_s + rank.replication.nic_s);
+            extra = std::max(extra, at_end_s + std::max(sums.forward_ramp_s, round_s));
+        }
         least = std::max(least, alone + std::max(0.0, extra));
         const double idle = std::max({0.0, ramp_s, round_s});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
@@ -443,8 +429,9 @@ std::int64_t AnalyticBounder::efficient_micro_batch(const Choice& choice,
 double AnalyticBounder::least_computation_s(const Choice& choice, const std::vector<std::int64_t>& micro_batches) {
     Choice smallest = without_recomputation(choice), efficient = smallest;
     smallest.micro_batch = micro_batches.front();
+    // The only size whose costs are needed, so that most cuts are lowered once.
     efficient.micro_batch = efficient_micro_batch(choice, micro_batches);
-    const Pipeline& pipeline = pipeline_of(choice);
+    const Pipeline& pipeline = pipeline_of(efficient);
     sum_chunks(efficient, pipeline, false);
     const double share =
         kLeastShareOfEfficient * static_cast<double>(smallest.micro_batch) / static_cast<double>(efficient.micro_batch);

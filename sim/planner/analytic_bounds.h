@@ -105,11 +105,6 @@ class AnalyticBounder {
         /// A backward pass with all its waits for copies, as far as sums count them.
         [[nodiscard]] double longest_backward_s() const { return backward_s + copies.after_s + copies.before_s; }
     };
-    /// Sums over the layers before each layer.
-    struct Prefix {
-        std::vector<LayerCost> sums;
-        LayerCosts costs;
-    };
     /// Facts about memory and time that follow from one rank's order of passes.
     struct OrderFacts {
         /// Combinations of micro-batches in flight, by chunk, followed by those that have only their weight gradients
@@ -129,9 +124,9 @@ class AnalyticBounder {
     using StagesOfRanks = std::vector<std::vector<std::size_t>>;
     /// A pipeline: what does not depend on the micro-batch size, on the sharding and on recomputation.
     struct Pipeline {
-        const StagesOfRanks* places = nullptr;  // shared by all layouts of the stages
-        std::vector<std::int64_t> first_block;  // of each virtual stage; one more element: the number of blocks
-        std::vector<std::size_t> ranks;         // those whose bounds are taken
+        const StagesOfRanks* places = nullptr;              // shared by all layouts of the stages
+        const std::vector<std::int64_t>* layout = nullptr;  // shared by all meshes: first_block of each virtual stage
+        std::vector<std::size_t> ranks;                     // those whose bounds are taken
         // Filled by count_elements, since most pipelines are excluded before they are sharded.
         std::vector<RankElements> elements;  // by position in `ranks`
         std::vector<std::size_t> like;       // by rank: the position in `ranks` of itself or the one like it
@@ -139,7 +134,12 @@ class AnalyticBounder {
         bool spreads_vocabulary = false;
         std::int64_t vocabulary_elements = 0;  // of each rank, if the vocabulary is sharded over the stages
         [[nodiscard]] const StagesOfRanks& stages() const { return *places; }
-        [[nodiscard]] std::size_t stage_count() const { return first_block.size() - 1; }
+        /// Of a virtual stage; of one more, the number of blocks.
+        [[nodiscard]] std::int64_t first_block(std::size_t stage) const { return (*layout)[stage]; }
+        [[nodiscard]] std::int64_t blocks(std::size_t stage) const {
+            return first_block(stage + 1) - first_block(stage);
+        }
+        [[nodiscard]] std::size_t stage_count() const { return layout->size() - 1; }
         [[nodiscard]] bool has_embedding(std::size_t stage) const { return stage == 0 && !spreads_vocabulary; }
         [[nodiscard]] bool has_head(std::size_t stage) const {
             return stage + 1 == stage_count() && !spreads_vocabulary;
@@ -163,21 +163,25 @@ class AnalyticBounder {
         [[nodiscard]] double slowdown(double held, bool is_wide) const;
     };
 
-    const Prefix& prefix_of(const Choice& choice);
+    /// `is_wide`: with LayerCost::wide_gradients_s.
+    const LayerCosts& costs_of(const Choice& choice, bool is_wide);
+    /// What the layers' parameters and forward passes cost, whatever the schedule and the recomputation.
+    const LayerCosts& base_costs(const Choice& choice);
     const std::vector<OrderFacts>& order_facts(const Choice& choice, std::int64_t micro_batches);
     const std::vector<OrderFacts>& vocabulary_order_facts(const Choice& choice, std::int64_t micro_batches);
     Pipeline& pipeline_of(const Choice& choice);
-    [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const Pipeline& pipeline,
-                                                                 const std::vector<LayerCost>& sums);
-    [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix);
+    [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const Pipeline& pipeline, const LayerCosts& costs);
+    [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const LayerCosts& costs);
     void sum(const Choice& choice, const Pipeline& pipeline);
     [[nodiscard]] Sharded shard(const Choice& choice, Pipeline& pipeline);
     const StagesOfRanks& stages_of_ranks(const Choice& choice);
+    /// Pipeline::layout.
+    const std::vector<std::int64_t>& layout_of(const Choice& choice);
     void count_elements(const Choice& choice, Pipeline& pipeline);
     /// Without memory, the bytes of a split backward are those of a whole one, and its halves are not timed.
     void sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory = true);
     void offload_activations(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
-                             const std::vector<LayerCost>& sums);
+                             const LayerCosts& costs);
     /// How long passes of a rank with these stages wait in a step for copies of offloaded activations, beyond what the
     /// sums of its chunks contain.
     [[nodiscard]] double copy_wait_s(const Choice& choice, const std::vector<std::size_t>& stages,
@@ -201,17 +205,18 @@ class AnalyticBounder {
                                         const RankElements& elements, std::size_t rank, std::size_t stage);
     [[nodiscard]] RankTraffic traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
                                          std::size_t rank, double transfer_held);
-    [[nodiscard]] static std::vector<std::size_t> alike_ranks(const Pipeline& pipeline,
-                                                              const std::vector<LayerCost>& sums);
+    [[nodiscard]] static std::vector<std::size_t> alike_ranks(const Pipeline& pipeline, const LayerCosts& costs);
     const std::vector<std::vector<program::ComputeTask>>& orders_of(const Choice& choice);
 
     const PlanRequest& request_;
     ShardingCosts sharding_;
     LayerCosting costing_;
     double cached_share_ = 0;  // what the allocator holds beyond tensors, as a share of them
-    std::map<Choice, Prefix> costs_;
+    std::map<Choice, LayerCosts> costs_;
     std::map<Choice, Pipeline> pipelines_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t>, StagesOfRanks> stages_;
+    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, program::EndWeights>, std::vector<std::int64_t>>
+        layouts_;
     std::map<Choice, double> paths_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>,
              std::vector<std::vector<program::ComputeTask>>>

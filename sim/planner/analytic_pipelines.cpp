@@ -21,7 +21,7 @@ std::size_t at(std::int64_t index) {
 
 /// The first and the last two ranks, and the first and the last of those with the most blocks and of those with the
 /// most parameters: the others have the same costs and less in flight or a shorter ramp.
-std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
+std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipeline, const LayerCosts& costs) {
     const std::size_t count = pipeline.stages().size();
     std::vector<std::size_t> ranks{0, std::min<std::size_t>(1, count - 1), count - std::min<std::size_t>(2, count),
                                    count - 1};
@@ -37,28 +37,24 @@ std::vector<std::size_t> AnalyticBounder::ranks_to_bound(const Pipeline& pipelin
         ranks.push_back(count - 1 - static_cast<std::size_t>(last_most - load.rbegin()));
     };
     const auto ends = [&](std::size_t stage) {
-        return std::pair(pipeline.first_block[stage], pipeline.first_block[stage + 1]);
+        return std::pair(pipeline.first_block(stage), pipeline.first_block(stage + 1));
     };
     add_fullest([&](std::size_t stage) { return ends(stage).second - ends(stage).first; });
-    add_fullest([&](std::size_t stage) {
-        const LayerCost &before = sums[at(ends(stage).first + 1)], &after = sums[at(ends(stage).second + 1)];
-        return after.dense_parameters + after.expert_parameters - before.dense_parameters - before.expert_parameters;
-    });
+    add_fullest(
+        [&](std::size_t stage) { return costs.parameters(at(ends(stage).first + 1), at(ends(stage).second + 1)); });
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
     return ranks;
 }
 
 /// Of each rank the position in Pipeline::ranks of itself, or of the one whose number of parameters is nearest.
-std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, const std::vector<LayerCost>& sums) {
+std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, const LayerCosts& costs) {
     std::vector<std::int64_t> parameters;  // of the blocks of each rank
     for (const std::vector<std::size_t>& stages : pipeline.stages()) {
         parameters.push_back(0);
         for (const std::size_t stage : stages) {
-            const LayerCost &before = sums[at(pipeline.first_block[stage] + 1)],
-                            &after = sums[at(pipeline.first_block[stage + 1] + 1)];
             parameters.back() +=
-                after.dense_parameters + after.expert_parameters - before.dense_parameters - before.expert_parameters;
+                costs.parameters(at(pipeline.first_block(stage) + 1), at(pipeline.first_block(stage + 1) + 1));
         }
     }
     std::vector<std::size_t> like;
@@ -73,22 +69,21 @@ std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, 
     return like;
 }
 
-RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const Prefix& prefix) {
+RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t rank, const LayerCosts& costs) {
     RankElements elements{.is_first_stage = rank == 0};
     for (const std::size_t stage : pipeline.stages()[rank]) {
         std::int64_t of_blocks = 0, of_ends = 0;  // dense
-        const std::int64_t begin = pipeline.first_block[stage] + 1, end = pipeline.first_block[stage + 1] + 1;
-        for (std::int64_t layer = begin; layer < end; ++layer) {
-            const LayerCost& block = prefix.costs.layers[at(layer)];
+        const std::int64_t begin = pipeline.first_block(stage) + 1, end = pipeline.first_block(stage + 1) + 1;
+        costs.for_each(at(begin), at(end), [&](const LayerCost& block, std::int32_t count) {
             const std::int64_t all = block.dense_parameters + block.expert_parameters;
-            of_blocks += block.dense_parameters;
-            elements.expert += block.expert_parameters;
+            of_blocks += count * block.dense_parameters;
+            elements.expert += count * block.expert_parameters;
             elements.largest_block = std::max(elements.largest_block, all);
             elements.smallest_block = elements.smallest_block == 0 ? all : std::min(elements.smallest_block, all);
-        }
+        });
         RankElements::EndChunk ends{.blocks = end - begin};
-        if (pipeline.has_embedding(stage)) ends.embedding = prefix.costs.layers.front().dense_parameters;
-        if (pipeline.has_head(stage)) ends.head = prefix.costs.layers.back().dense_parameters;
+        if (pipeline.has_embedding(stage)) ends.embedding = costs.of_kind.front().dense_parameters;
+        if (pipeline.has_head(stage)) ends.head = costs.of_kind.back().dense_parameters;
         if (ends.embedding + ends.head > 0) elements.end_chunks.push_back(ends);
         of_ends += ends.embedding + ends.head + pipeline.vocabulary_elements;
         elements.dense += of_blocks + of_ends;
@@ -111,9 +106,7 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     const auto [entry, fresh] = pipelines_.try_emplace(key);
     Pipeline& pipeline = entry->second;
     if (!fresh) return pipeline;
-    const std::vector<std::int64_t> blocks = stage_layers_of(request_, choice);
-    pipeline.first_block.assign(1, 0);
-    for (const std::int64_t count : blocks) pipeline.first_block.push_back(pipeline.first_block.back() + count);
+    pipeline.layout = &layout_of(choice);
     if (choice.spreads_vocabulary()) {
         pipeline.spreads_vocabulary = true;
         const models::ModelSpec& model = request_.model;
@@ -122,8 +115,19 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
         pipeline.vocabulary_elements = rows * model.hidden * (model.tied_embeddings ? 1 : 2);
     }
     pipeline.places = &stages_of_ranks(choice);
-    pipeline.ranks = ranks_to_bound(pipeline, prefix_of(with_whole_backward(without_recomputation(choice))).sums);
+    pipeline.ranks = ranks_to_bound(pipeline, base_costs(choice));
     return pipeline;
+}
+
+const std::vector<std::int64_t>& AnalyticBounder::layout_of(const Choice& choice) {
+    const auto [entry, fresh] = layouts_.try_emplace({choice.schedule, choice.pp, choice.chunks, choice.ends});
+    std::vector<std::int64_t>& first_blocks = entry->second;
+    if (!fresh) return first_blocks;
+    first_blocks.push_back(0);
+    for (const std::int64_t blocks : stage_layers_of(request_, choice)) {
+        first_blocks.push_back(first_blocks.back() + blocks);
+    }
+    return first_blocks;
 }
 
 const AnalyticBounder::StagesOfRanks& AnalyticBounder::stages_of_ranks(const Choice& choice) {
@@ -142,9 +146,9 @@ const AnalyticBounder::StagesOfRanks& AnalyticBounder::stages_of_ranks(const Cho
 
 void AnalyticBounder::count_elements(const Choice& choice, Pipeline& pipeline) {
     if (!pipeline.elements.empty()) return;
-    const Prefix& prefix = prefix_of(with_whole_backward(without_recomputation(choice)));
-    pipeline.like = alike_ranks(pipeline, prefix.sums);
-    for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, prefix));
+    const LayerCosts& costs = base_costs(choice);
+    pipeline.like = alike_ranks(pipeline, costs);
+    for (const std::size_t rank : pipeline.ranks) pipeline.elements.push_back(elements_of(pipeline, rank, costs));
 }
 
 }  // namespace orrery::sim

@@ -25,25 +25,22 @@ std::size_t at(std::int64_t index) {
 /// is copied, and the third block to be copied back waits for the first one's backward. A block's input stays on the
 /// device.
 void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& pipeline, std::size_t stage,
-                                          const std::vector<LayerCost>& sums) {
-    const std::size_t begin = at(pipeline.first_block[stage] + 1);
-    const std::size_t blocks = at(pipeline.first_block[stage + 1] + 1) - begin;
+                                          const LayerCosts& costs) {
+    const std::size_t begin = at(pipeline.first_block(stage) + 1);
+    const std::size_t blocks = at(pipeline.first_block(stage + 1) + 1) - begin;
     const std::size_t count = choice.offload_layers < 0 ? blocks : std::min(blocks, at(choice.offload_layers));
     if (count == 0) return;
     ChunkSum& chunk = chunk_sums_[stage];
     const auto copied = [&](std::size_t from, std::size_t to) {
-        return sums[to].saved_bytes - sums[from].saved_bytes - (sums[to].input_bytes - sums[from].input_bytes);
+        return costs.total(&LayerCost::saved_bytes, from, to) - costs.total(&LayerCost::input_bytes, from, to);
     };
     chunk.saved_bytes -= copied(begin, begin + count);
     chunk.window_bytes = static_cast<std::int64_t>(std::min<std::size_t>(2, count)) * copied(begin, begin + 1);
     if (request_.cluster.device.host_runs_compute) return;
     chunk.copies.offloads = true;
-    const LayerCost before = pipeline.has_embedding(stage) ? sums[1] : LayerCost{};
-    const auto forward_s = [&](std::size_t i) { return sums[begin + i + 1].forward_s - sums[begin + i].forward_s; };
-    const auto backward_s = [&](std::size_t i) { return sums[begin + i + 1].backward_s - sums[begin + i].backward_s; };
-    const auto wide_s = [&](std::size_t i) {
-        return sums[begin + i + 1].wide_gradients_s - sums[begin + i].wide_gradients_s;
-    };
+    const LayerCost before = pipeline.has_embedding(stage) ? costs.layer(0) : LayerCost{};
+    const auto block = [&](std::size_t i) -> const LayerCost& { return costs.layer(begin + i); };
+    const auto of_offloaded = [&](double LayerCost::*cost) { return costs.total(cost, begin, begin + count); };
     std::vector<double>& copy_s = copy_seconds_;
     copy_s.clear();
     std::int64_t last_bytes = -1;
@@ -55,19 +52,18 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
     // The time from the begin of a forward.
     double pass = before.forward_s, copies = 0, one_ago = 0, two_ago = 0;  // ends, also of the copies before
     for (std::size_t i = 0; i < count; ++i) {
-        pass = std::max(pass, two_ago) + forward_s(i);
+        pass = std::max(pass, two_ago) + block(i).forward_s;
         copies = std::max(copies, pass) + copy_s[i];
         two_ago = one_ago;
         one_ago = copies;
     }
-    const double after_s = chunk.forward_s - before.forward_s - (sums[begin + count].forward_s - sums[begin].forward_s);
+    const double after_s = chunk.forward_s - before.forward_s - of_offloaded(&LayerCost::forward_s);
     chunk.forward_s = pass + after_s;
     chunk.copies.after_s = std::max(0.0, copies - chunk.forward_s);
     // The time from the begin of a backward, if the first two blocks are back before it or are copied from then on.
     const auto rest_s = [&](double wide) {
-        return chunk.backward_s - before.backward_s - (sums[begin + count].backward_s - sums[begin].backward_s) +
-               wide * (chunk.wide_gradients_s - before.wide_gradients_s -
-                       (sums[begin + count].wide_gradients_s - sums[begin].wide_gradients_s));
+        return chunk.backward_s - before.backward_s - of_offloaded(&LayerCost::backward_s) +
+               wide * (chunk.wide_gradients_s - before.wide_gradients_s - of_offloaded(&LayerCost::wide_gradients_s));
     };
     // `wide`: 1 with gradients of their full type, else 0.
     const auto backward_from = [&](bool copies_first, double wide) {
@@ -75,7 +71,7 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
         for (std::size_t i = count; i-- > 0;) {
             const bool is_early = i + 2 >= count;
             if (!is_early || copies_first) back = std::max(back, place_free) + copy_s[i];
-            end = std::max(end, back) + backward_s(i) + wide * wide_s(i);
+            end = std::max(end, back) + block(i).backward_s + wide * block(i).wide_gradients_s;
             place_free = other_free;
             other_free = end;
         }

@@ -76,12 +76,12 @@ double AnalyticBounder::first_gather_s(const Choice& choice, const Pipeline& pip
     const bool arrives_first =
         stage == 0 || program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
     if (!choices.gathers_parameters_ahead || !arrives_first) return 0;
-    const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
-    const std::size_t first = at(pipeline.first_block[stage] + 1), end = at(pipeline.first_block[stage + 1] + 1);
-    std::int64_t dense = base[end].dense_parameters - base[first].dense_parameters;
-    const std::int64_t experts = base[end].expert_parameters - base[first].expert_parameters;
-    if (pipeline.has_embedding(stage)) dense += base[1].dense_parameters;
-    if (pipeline.has_head(stage)) dense += base.back().dense_parameters - base[base.size() - 2].dense_parameters;
+    const LayerCosts& base = base_costs(choice);
+    const std::size_t first = at(pipeline.first_block(stage) + 1), end = at(pipeline.first_block(stage + 1) + 1);
+    std::int64_t dense = base.total(&LayerCost::dense_parameters, first, end);
+    const std::int64_t experts = base.total(&LayerCost::expert_parameters, first, end);
+    if (pipeline.has_embedding(stage)) dense += base.of_kind.front().dense_parameters;
+    if (pipeline.has_head(stage)) dense += base.of_kind.back().dense_parameters;
     const auto share = [](std::int64_t own, std::int64_t all) {
         return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 0;
     };
@@ -89,7 +89,7 @@ double AnalyticBounder::first_gather_s(const Choice& choice, const Pipeline& pip
     const double all_s = dense_s + share(experts, elements.expert) * costs.regather_experts_s;
     const bool gathers_whole = choices.overlaps_first_stage_only && rank > 0 && first < end;
     if (!gathers_whole) return std::max(0.0, all_s - chunk_sums_[stage].forward_s);
-    return std::max(dense_s, all_s - (base[first + 1].forward_s - base[first].forward_s));
+    return std::max(dense_s, all_s - base.layer(first).forward_s);
 }
 
 RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
@@ -108,19 +108,16 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     traffic.gather_slowdown = sums.slowdown(costs.gather.held, is_wide);
     traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
     traffic.update_s = costs.update_s;
-    const std::vector<LayerCost>& base = prefix_of(with_whole_backward(without_recomputation(choice))).sums;
+    const LayerCosts& base = base_costs(choice);
     const auto all = static_cast<double>(elements.dense + elements.expert);
     const auto of_blocks = static_cast<double>(elements.dense_of_blocks + elements.expert);
     for (const std::size_t stage : pipeline.stages()[rank]) {
         RankTraffic::OfChunk& chunk = traffic.chunks.emplace_back();
-        const LayerCost &before = base[at(pipeline.first_block[stage] + 1)],
-                        &after = base[at(pipeline.first_block[stage + 1] + 1)];
-        const auto own_blocks = static_cast<double>(after.dense_parameters + after.expert_parameters -
-                                                    before.dense_parameters - before.expert_parameters);
+        const auto own_blocks = static_cast<double>(
+            base.parameters(at(pipeline.first_block(stage) + 1), at(pipeline.first_block(stage + 1) + 1)));
         auto own = own_blocks;
-        if (stage == 0) own += static_cast<double>(base[1].dense_parameters);
-        if (stage + 1 == pipeline.stage_count())
-            own += static_cast<double>(base.back().dense_parameters - base[base.size() - 2].dense_parameters);
+        if (stage == 0) own += static_cast<double>(base.of_kind.front().dense_parameters);
+        if (stage + 1 == pipeline.stage_count()) own += static_cast<double>(base.of_kind.back().dense_parameters);
         const double share = all > 0 ? own / all : 0, block_share = of_blocks > 0 ? own_blocks / of_blocks : 0;
         chunk.reduction_s = share * costs.reduction.seconds;
         chunk.reduction_nic_s = share * costs.reduction.nic_s;
@@ -130,11 +127,26 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         chunk.gather_nic_s = block_share * costs.gather.nic_s;
         chunk.staging_s = block_share * costs.staging_s;
         chunk.first_gather_s = first_gather_s(choice, pipeline, costs, elements, rank, stage);
-        chunk.units =
-            sharding_.units_of(choice, elements, pipeline.first_block[stage + 1] - pipeline.first_block[stage]);
+        chunk.units = sharding_.units_of(choice, elements, pipeline.blocks(stage));
     }
     return traffic;
 }
+
+namespace {
+
+/// Their passes and what they communicate take no time.
+void drop_ranks_before(std::size_t end, PassCosts& costs) {
+    for (std::size_t rank = 0; rank < end; ++rank) {
+        std::ranges::fill(costs.seconds[rank], PassCosts::OfChunk());
+        costs.forward_transfer_s[rank] = costs.backward_transfer_s[rank] = 0;
+        if (!costs.copies.empty()) std::ranges::fill(costs.copies[rank], ChunkCopies());
+        RankTraffic none;
+        none.chunks.resize(costs.traffic[rank].chunks.size());
+        costs.traffic[rank] = std::move(none);
+    }
+}
+
+}  // namespace
 
 double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index) {
     if (!has_path(choice)) return 0;
@@ -156,12 +168,20 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     for (std::size_t r = 0; r < pipeline.stages().size(); ++r) {
         costs.traffic.push_back(traffic_of(choice, pipeline, pipeline.sharded[index], r, transfer.held));
     }
+    const auto step_s = [&](std::size_t rank, const std::vector<PassEnds>& ends) {
+        return ends[rank].step_end_s - ends[rank].first_start_s;
+    };
     const std::vector<PassEnds> ends = walk_passes(orders_of(choice), costs);
-    double least = 0;
-    for (const PassEnds& rank : ends) {
-        least = std::max(least, rank.step_end_s - rank.first_start_s);
-        // A rank whose update on the host takes long starts late and then waits less for the ranks before it.
-        if (choice.sharding.offload != Offload::none) break;
+    double least = step_s(0, ends);
+    if (choice.sharding.offload == Offload::none) {
+        for (std::size_t rank = 1; rank < ends.size(); ++rank) least = std::max(least, step_s(rank, ends));
+    } else {
+        // A rank whose update on the host takes long starts late and then waits less for the ranks before it, at most
+        // as if they took no time.
+        const auto slowest = std::ranges::max_element(costs.traffic, {}, &RankTraffic::update_s);
+        const auto rank = static_cast<std::size_t>(slowest - costs.traffic.begin());
+        drop_ranks_before(rank, costs);
+        if (rank > 0) least = std::max(least, step_s(rank, walk_passes(orders_of(choice), costs)));
     }
     return (1 - kTrafficError) * least;
 }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -241,14 +242,25 @@ class Lister {
             if (std::ssize(request_.stage_layers) == stages) list_family(choice);
             return;
         }
-        std::set<std::vector<std::int64_t>> known;
-        for (const EndWeights ends : end_weights_) {
+        for (const EndWeights ends : distinct_layouts(choice)) {
             // A vocabulary that is sharded over all stages weighs nothing.
             if (choice.spreads_vocabulary() && ends != EndWeights()) continue;
             choice.ends = ends;
-            const std::vector<std::int64_t> layout = stage_layers_of(request_, choice);
-            if (!layout.empty() && known.insert(layout).second) list_family(choice);
+            list_family(choice);
         }
+    }
+
+    /// Of each layout that the schedule's stages may have, the first of the weights that give it.
+    const std::vector<EndWeights>& distinct_layouts(Choice choice) {
+        const auto [entry, fresh] = layouts_.try_emplace({choice.schedule, choice.pp, choice.chunks});
+        if (!fresh) return entry->second;
+        std::set<std::vector<std::int64_t>> known;
+        for (const EndWeights ends : end_weights_) {
+            choice.ends = ends;
+            const std::vector<std::int64_t> layout = stage_layers_of(request_, choice);
+            if (!layout.empty() && known.insert(layout).second) entry->second.push_back(ends);
+        }
+        return entry->second;
     }
 
     void list_family(Choice choice) {
@@ -450,6 +462,7 @@ class Lister {
     const models::ModelSpec& model_;
     TriedDegrees tried_;
     std::vector<EndWeights> end_weights_;
+    std::map<std::tuple<Schedule, std::int64_t, std::int64_t>, std::vector<EndWeights>> layouts_;  // distinct_layouts
     std::vector<Offload> offload_;  // those of the request that it does not exclude
     CandidateList list_;
     std::map<Choice, std::optional<DataParallel>> valid_kinds_;

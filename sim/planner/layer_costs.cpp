@@ -52,7 +52,7 @@ void read_frame_parts(const Program& program, const RankClass& ranks, LayerCosts
         const bool keeps_input = previous != nullptr && segment.hidden_in_offset >= saved;
         close(keeps_input ? segment.hidden_in_offset : segment.activation_base);
         saved = segment.activation_base;
-        previous = &costs.layers[at(segment.layer + 1)];
+        previous = &costs.of_kind[at(segment.layer + 1)];
         previous->input_bytes = saved - begin;
     }
     close(ranks.chunks.front().frame_bytes);
@@ -101,11 +101,11 @@ void read_frames(const Program& program, LayerCosts& costs) {
 /// What each layer's part of the first list of a kind does to the memory.
 void read_changes(const Program& program, ActionKind kind, LayerCosts& costs, program::BodyChange LayerCost::*change) {
     const RankClass& ranks = program.classes.front();
-    for (LayerCost& layer : costs.layers) layer.*change = {};
+    for (LayerCost& layer : costs.of_kind) layer.*change = {};
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, kind).segments]) {
         const program::Body& body = program.bodies[segment.body];
-        if (segment.layer + 1 < 0 || std::cmp_greater_equal(segment.layer + 1, costs.layers.size())) continue;
-        program::BodyChange& layer = costs.layers[at(segment.layer + 1)].*change;
+        if (segment.layer + 1 < 0 || std::cmp_greater_equal(segment.layer + 1, costs.of_kind.size())) continue;
+        program::BodyChange& layer = costs.of_kind[at(segment.layer + 1)].*change;
         const program::BodyChange one = body_change(body, segment);
         layer.peak_bytes = std::max(layer.peak_bytes, layer.net_bytes + one.peak_bytes);
         layer.net_bytes += one.net_bytes;
@@ -140,7 +140,7 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
     };
     for (const Segment& segment : segments_of(ActionKind::backward_input)) {
         if (split.bodies[segment.body].phase != program::Phase::backward_input) continue;
-        costs.layers[at(segment.layer + 1)].input_pass_s += times.body_s(0, segment.body);
+        costs.of_kind[at(segment.layer + 1)].input_pass_s += times.body_s(0, segment.body);
     }
     // An arena's frame also keeps what the weight-gradient half reads from the other.
     const bool has_frames = split.plan->implementation.memory.lays_out_ahead;
@@ -149,7 +149,7 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
     for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
         const program::Body& body = split.bodies[segment.body];
         if (body.phase != program::Phase::backward_weight) continue;
-        LayerCost& layer = costs.layers[at(segment.layer + 1)];
+        LayerCost& layer = costs.of_kind[at(segment.layer + 1)];
         layer.weight_pass_s += times.body_s(0, segment.body);
         if (!has_frames) layer.kept_bytes -= body_change(body, segment).net_bytes;
     }
@@ -159,15 +159,23 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
 void read_wide(const Program& wide, const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
     const RankClass& ranks = wide.classes.front();
     IsolatedTimes times(wide, cluster, cost);
-    std::vector<double> seconds(costs.layers.size());
+    std::vector<double> seconds(costs.of_kind.size());
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::backward).segments]) {
         if (wide.bodies[segment.body].phase != program::Phase::backward) continue;
         seconds[at(segment.layer + 1)] += times.body_s(0, segment.body);
     }
     for (std::size_t layer = 0; layer < seconds.size(); ++layer) {
-        LayerCost& one = costs.layers[layer];
+        LayerCost& one = costs.of_kind[layer];
         one.wide_gradients_s = std::max(0.0, seconds[layer] - one.backward_s);
     }
+    costs.has_wide_gradients = true;
+}
+
+/// Every layer a kind of its own.
+std::shared_ptr<const LayerKinds> every_layer(const models::ModelSpec& model) {
+    std::vector<std::size_t> kinds(at(model.layers + 2));
+    std::iota(kinds.begin(), kinds.end(), 0);
+    return std::make_shared<LayerKinds>(kinds, kinds.size());
 }
 
 /// Kinds of the block before, of the block and of the one after it. A block's costs depend on nothing else.
@@ -180,25 +188,26 @@ Surroundings surroundings(const models::ModelSpec& model, std::int64_t block) {
     return {kind_of(block - 1), kind_of(block), kind_of(block + 1)};
 }
 
-/// Empty if not every block of `whole` has one with its surroundings.
-std::vector<std::int64_t> block_by_block(const models::ModelSpec& whole, const models::ModelSpec& few) {
+/// The layers of `few` that cost as much as those of `whole`. Null if not every block has one with its surroundings.
+std::shared_ptr<const LayerKinds> layer_by_layer(const models::ModelSpec& whole, const models::ModelSpec& few) {
     std::map<Surroundings, std::int64_t> known;
     for (std::int64_t block = 0; block < few.layers; ++block) known.try_emplace(surroundings(few, block), block);
-    std::vector<std::int64_t> blocks;
+    std::vector<std::size_t> layers{0};
     for (std::int64_t block = 0; block < whole.layers; ++block) {
         const auto found = known.find(surroundings(whole, block));
-        if (found == known.end()) return {};
-        blocks.push_back(found->second);
+        if (found == known.end()) return nullptr;
+        layers.push_back(at(found->second + 1));
     }
-    return blocks;
+    layers.push_back(at(few.layers + 1));
+    return std::make_shared<LayerKinds>(std::move(layers), at(few.layers + 2));
 }
 
 /// Costs with whole backward passes.
 LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster, const RooflineCost& cost) {
     const RankClass& ranks = program.classes.front();
     LayerCosts costs;
-    costs.layers.resize(at(program.plan->model.layers + 2));
-    const auto layer_of = [&](std::int32_t layer) -> LayerCost& { return costs.layers[at(layer + 1)]; };
+    costs.of_kind.resize(at(program.plan->model.layers + 2));
+    const auto layer_of = [&](std::int32_t layer) -> LayerCost& { return costs.of_kind[at(layer + 1)]; };
     for (const program::Parameter& parameter : ranks.parameters) {
         LayerCost& layer = layer_of(parameter.layer);
         const bool expert = parameter.range == program::ParameterRange::expert;
@@ -243,6 +252,15 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
 
 }  // namespace
 
+LayerKinds::LayerKinds(std::vector<std::size_t> kind_of_layer, std::size_t kinds)
+    : kind_of_layer_(std::move(kind_of_layer)), kinds_(kinds), before_((kind_of_layer_.size() + 1) * kinds) {
+    for (std::size_t layer = 0; layer < kind_of_layer_.size(); ++layer) {
+        const auto here = before_.begin() + static_cast<std::ptrdiff_t>(layer * kinds_);
+        const auto next = std::copy_n(here, kinds_, here + static_cast<std::ptrdiff_t>(kinds_));
+        ++*(next - static_cast<std::ptrdiff_t>(kinds_ - kind_of_layer_[layer]));
+    }
+}
+
 Choice with_whole_backward(Choice choice) {
     choice.schedule = program::Schedule::one_f_one_b;
     return choice;
@@ -284,19 +302,11 @@ LayerCosting::Excerpt LayerCosting::excerpt_of(const models::ModelSpec& whole) {
         const std::int64_t most = whole.has_experts() ? std::min(layers, whole.moe.first_dense_layers) : 0;
         for (std::int64_t dense = 0; dense <= most; ++dense) {
             if (whole.has_experts()) excerpt.model.moe.first_dense_layers = dense;
-            excerpt.block_of = block_by_block(whole, excerpt.model);
-            if (!excerpt.block_of.empty()) return excerpt;
+            excerpt.kinds = layer_by_layer(whole, excerpt.model);
+            if (excerpt.kinds != nullptr) return excerpt;
         }
     }
     throw_bug(__FILE__, __LINE__, "excerpt_of", "a model that does not stand for itself");
-}
-
-/// The costs of the layers of the whole model from those of its excerpt.
-std::vector<LayerCost> LayerCosting::spread(const std::vector<LayerCost>& few) const {
-    std::vector<LayerCost> layers{few.front()};
-    for (const std::int64_t block : excerpt_.block_of) layers.push_back(few[at(block + 1)]);
-    layers.push_back(few.back());
-    return layers;
 }
 
 const Program& LayerCosting::program_of(const Choice& key, bool wide) {
@@ -318,29 +328,32 @@ const Program& LayerCosting::program_of(const Choice& key, bool wide) {
 
 LayerCosts LayerCosting::costs(const Choice& choice) {
     const Choice key = layer_costs_key(choice);
-    const Choice whole = with_whole_backward(key);
-    LayerCosts costs = read_whole(program_of(whole, false), cluster_, cost_);
-    if (narrows_gradients(few_.training.precision)) read_wide(program_of(whole, true), cluster_, cost_, costs);
-    if (row_of(key.schedule).splits_backward()) read_halves(program_of(key, true), cluster_, cost_, costs);
-    costs.layers = spread(costs.layers);
+    LayerCosts costs = read_whole(program_of(with_whole_backward(key), false), cluster_, cost_);
+    costs.kinds = excerpt_.kinds;
+    if (!narrows_gradients(few_.training.precision)) costs.has_wide_gradients = true;  // no longer
     return costs;
+}
+
+void LayerCosting::add_wide_gradients(const Choice& choice, LayerCosts& costs) {
+    if (costs.has_wide_gradients) return;
+    read_wide(program_of(with_whole_backward(layer_costs_key(choice)), true), cluster_, cost_, costs);
 }
 
 LayerCosts LayerCosting::costs_of_halves(const Choice& choice, const LayerCosts& whole) {
     LayerCosts costs = whole;
-    costs.layers.resize(at(excerpt_.model.layers + 2));
-    for (std::size_t block = 0; block < excerpt_.block_of.size(); ++block) {
-        costs.layers[at(excerpt_.block_of[block] + 1)] = whole.layers[block + 1];
-    }
-    costs.layers.back() = whole.layers.back();
     read_halves(program_of(layer_costs_key(choice), true), cluster_, cost_, costs);
-    costs.layers = spread(costs.layers);
     return costs;
+}
+
+LayerCosts LayerCosting::all_costs(const Choice& choice) {
+    LayerCosts all = costs(choice);
+    add_wide_gradients(choice, all);
+    return row_of(choice.schedule).splits_backward() ? costs_of_halves(choice, all) : all;
 }
 
 LayerCosts layer_costs(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost,
                        const Choice& choice) {
-    return LayerCosting(request, cluster, cost).costs(choice);
+    return LayerCosting(request, cluster, cost).all_costs(choice);
 }
 
 LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologies::Cluster& cluster,
@@ -351,6 +364,7 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
     };
     const Choice whole = with_whole_backward(key);
     LayerCosts costs = read_whole(lowered(whole, false), cluster, cost);
+    costs.kinds = every_layer(request.model);
     if (narrows_gradients(request.training.precision)) read_wide(lowered(whole, true), cluster, cost, costs);
     if (row_of(key.schedule).splits_backward()) read_halves(lowered(key, true), cluster, cost, costs);
     return costs;

@@ -2,8 +2,10 @@
 // pipeline and data parallelism. Read from a lowering of the model on one stage.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -36,12 +38,56 @@ struct LayerCost {
     std::int64_t expert_parameters = 0;
 };
 
+/// Which layers of a model (0: the embedding, then the blocks, the head) cost the same.
+class LayerKinds {
+  public:
+    /// `kind_of_layer`: an index for each layer, below `kinds`.
+    LayerKinds(std::vector<std::size_t> kind_of_layer, std::size_t kinds);
+
+    [[nodiscard]] std::size_t layers() const { return kind_of_layer_.size(); }
+    [[nodiscard]] std::size_t kinds() const { return kinds_; }
+    [[nodiscard]] std::size_t kind_of(std::size_t layer) const { return kind_of_layer_[layer]; }
+    /// Calls visit(kind, number of layers) for the kinds of the layers from `from` to before `to`.
+    template <typename Visit>
+    void for_each(std::size_t from, std::size_t to, const Visit& visit) const {
+        const std::int32_t *const first = &before_[from * kinds_], *const last = &before_[to * kinds_];
+        for (std::size_t kind = 0; kind < kinds_; ++kind) {
+            if (last[kind] > first[kind]) visit(kind, last[kind] - first[kind]);
+        }
+    }
+
+  private:
+    std::vector<std::size_t> kind_of_layer_;
+    std::size_t kinds_;
+    std::vector<std::int32_t> before_;  // by layer and one more, then by kind: the layers of the kind before it
+};
+
 struct LayerCosts {
-    std::vector<LayerCost> layers;  // embedding, blocks, head
-    models::Operator optimizer;     // the update of `optimizer_elements` parameters
+    std::shared_ptr<const LayerKinds> kinds;
+    std::vector<LayerCost> of_kind;
+    models::Operator optimizer;  // the update of `optimizer_elements` parameters
     std::int64_t optimizer_elements = 0;
     /// In an arena: alive at once in the largest of a block's passes, minimum over blocks.
     std::int64_t block_transient_bytes = 0;
+    bool has_wide_gradients = false;  // whether LayerCost::wide_gradients_s is known
+
+    [[nodiscard]] const LayerCost& layer(std::size_t index) const { return of_kind[kinds->kind_of(index)]; }
+    /// Calls visit(cost of a layer, number of layers that cost as much) for the layers from `from` to before `to`.
+    template <typename Visit>
+    void for_each(std::size_t from, std::size_t to, const Visit& visit) const {
+        kinds->for_each(from, to, [&](std::size_t kind, std::int32_t count) { visit(of_kind[kind], count); });
+    }
+    /// The sum of one of the costs over these layers.
+    template <typename Number>
+    [[nodiscard]] Number total(Number LayerCost::*cost, std::size_t from, std::size_t to) const {
+        Number sum = 0;
+        for_each(from, to,
+                 [&](const LayerCost& one, std::int32_t count) { sum += static_cast<Number>(count) * one.*cost; });
+        return sum;
+    }
+    [[nodiscard]] std::int64_t parameters(std::size_t from, std::size_t to) const {
+        return total(&LayerCost::dense_parameters, from, to) + total(&LayerCost::expert_parameters, from, to);
+    }
 };
 
 /// The costs of layers for every way to cut them. `choice.recompute` is none, selective, or full (of all layers). The
@@ -52,11 +98,15 @@ class LayerCosting {
     /// Keeps references.
     LayerCosting(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
 
-    /// Read from a lowering of one block of each kind. Two micro-batch sizes of a cut are lowered, with each type
-    /// of gradients; costs of all others are read from a Program scaled to them (ScaledProgram).
+    /// Read from a lowering of one block of each kind. Two micro-batch sizes of a cut are lowered; costs of all others
+    /// are read from a Program scaled to them (ScaledProgram). Without LayerCost::wide_gradients_s.
     [[nodiscard]] LayerCosts costs(const Choice& choice);
-    /// The same for a schedule with a split backward, from the costs with whole backward passes: one lowering less.
+    /// Adds LayerCost::wide_gradients_s to costs of this choice, from lowerings of their own.
+    void add_wide_gradients(const Choice& choice, LayerCosts& costs);
+    /// For a schedule with a split backward, from all costs with whole backward passes.
     [[nodiscard]] LayerCosts costs_of_halves(const Choice& choice, const LayerCosts& whole);
+    /// All of these for the choice's schedule.
+    [[nodiscard]] LayerCosts all_costs(const Choice& choice);
     /// How often blocks were lowered.
     [[nodiscard]] std::int64_t lowerings() const { return lowerings_; }
 
@@ -64,7 +114,7 @@ class LayerCosting {
     /// A model with few blocks that stand for those of another.
     struct Excerpt {
         models::ModelSpec model;
-        std::vector<std::int64_t> block_of;  // by block of the other model
+        std::shared_ptr<const LayerKinds> kinds;  // of the other model's layers: layers of this one
     };
     /// The lowerings of one cut.
     struct Cut {
@@ -73,7 +123,6 @@ class LayerCosting {
         std::optional<ScaledProgram> scaled;
     };
     static Excerpt excerpt_of(const models::ModelSpec& whole);
-    [[nodiscard]] std::vector<LayerCost> spread(const std::vector<LayerCost>& few) const;
     /// `wide`: with gradients of their full type.
     const program::Program& program_of(const Choice& key, bool wide);
 

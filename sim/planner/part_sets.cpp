@@ -24,10 +24,11 @@ std::vector<PartSet> part_sets(const PlanRequest& request, const topologies::Clu
     LayerCosting costing(request, cluster, cost);
     const auto totals_of = [&](const Choice& choice) {
         Totals totals;
-        for (const LayerCost& layer : costing.costs(choice).layers) {
-            totals.seconds += layer.forward_s + layer.backward_s;
-            totals.bytes += layer.saved_bytes;
-        }
+        const LayerCosts costs = costing.costs(choice);
+        costs.for_each(0, costs.kinds->layers(), [&](const LayerCost& layer, std::int32_t count) {
+            totals.seconds += count * (layer.forward_s + layer.backward_s);
+            totals.bytes += count * layer.saved_bytes;
+        });
         return totals;
     };
     const Totals whole = totals_of({});

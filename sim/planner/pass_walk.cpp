@@ -40,14 +40,8 @@ class PassWalk {
             ends.step_end_s = ends.end_s;
             if (costs_.traffic.empty()) continue;
             const RankTraffic& traffic = costs_.traffic[rank];
-            double reduction = 0, replication = 0;  // at the end
-            for (const RankTraffic::OfChunk& chunk : traffic.chunks) {
-                if (!traffic.reduces_at_end) break;
-                reduction += chunk.reduction_s;
-                replication += chunk.replication_s;
-            }
             ends.step_end_s =
-                std::max(ends.end_s + std::max(reduction, replication), ranks_[rank].reduced_s) + traffic.update_s;
+                std::max(ends.end_s + reductions_at_end_s(traffic), ranks_[rank].reduced_s) + traffic.update_s;
         }
         return std::move(ends_);
     }
@@ -65,6 +59,18 @@ class PassWalk {
         double unit_s = 0;      // duration of a unit of the last pass
         double copied_s = 0;    // when the copies of the last forward have ended
     };
+
+    /// The NIC carries reductions within sets of shards and those among the sets.
+    static double reductions_at_end_s(const RankTraffic& traffic) {
+        if (!traffic.reduces_at_end) return 0;
+        double reduction = 0, replication = 0, nic = 0;
+        for (const RankTraffic::OfChunk& chunk : traffic.chunks) {
+            reduction += chunk.reduction_s;
+            replication += chunk.replication_s;
+            nic += chunk.reduction_nic_s + chunk.replication_nic_s;
+        }
+        return std::max({reduction, replication, nic});
+    }
 
     [[nodiscard]] std::size_t key(std::size_t stage, const ComputeTask& task) const {
         return stage * micro_batches_ + static_cast<std::size_t>(task.micro_batch);

@@ -56,11 +56,11 @@ TEST(LayerCosts, OfAnyMicroBatchSizeFollowFromTwoLowerings) {
                 for (const std::int64_t size : {8, 1, 2, 3, 32}) {
                     choice.micro_batch = size;
                     SCOPED_TRACE(std::string(model) + " " + implementation + " " + plan_of(request, choice).name);
-                    const LayerCosts scaled = costing.costs(choice),
+                    const LayerCosts scaled = costing.all_costs(choice),
                                      lowered = layer_costs(request, cluster, cost, choice);
-                    for (std::size_t layer = 0; layer < lowered.layers.size(); ++layer) {
-                        SCOPED_TRACE(layer);
-                        expect_near(scaled.layers[layer], lowered.layers[layer]);
+                    for (std::size_t kind = 0; kind < lowered.of_kind.size(); ++kind) {
+                        SCOPED_TRACE(kind);
+                        expect_near(scaled.of_kind[kind], lowered.of_kind[kind]);
                     }
                     EXPECT_EQ(scaled.block_transient_bytes, lowered.block_transient_bytes);
                     EXPECT_EQ(scaled.optimizer_elements, lowered.optimizer_elements);
@@ -123,21 +123,17 @@ TEST(LayerCosts, OfAFewBlocksAreThoseOfEveryBlock) {
                 SCOPED_TRACE(std::string(model) + " " + implementation + " " + plan_of(request, choice).name);
                 const LayerCosts few = layer_costs(request, cluster, cost, choice);
                 const LayerCosts every = layer_costs_of_every_block(request, cluster, cost, choice);
-                ASSERT_EQ(few.layers.size(), every.layers.size());
-                for (std::size_t layer = 0; layer < few.layers.size(); ++layer) {
+                const auto layers = static_cast<std::size_t>(request.model.layers + 2);
+                ASSERT_EQ(few.kinds->layers(), layers);
+                ASSERT_EQ(every.kinds->layers(), layers);
+                for (std::size_t layer = 0; layer < layers; ++layer) {
                     SCOPED_TRACE(layer);
-                    expect_equal(few.layers[layer], every.layers[layer]);
+                    expect_equal(few.layer(layer), every.layer(layer));
                 }
+                EXPECT_EQ(few.parameters(0, layers), every.parameters(0, layers));
+                EXPECT_EQ(few.total(&LayerCost::saved_bytes, 1, layers - 2),
+                          every.total(&LayerCost::saved_bytes, 1, layers - 2));
                 EXPECT_EQ(few.block_transient_bytes, every.block_transient_bytes);
-                if (row_of(choice.schedule).splits_backward()) {
-                    Choice whole = choice;
-                    whole.schedule = program::Schedule::one_f_one_b;
-                    LayerCosting costing(request, cluster, cost);
-                    const LayerCosts halves = costing.costs_of_halves(choice, costing.costs(whole));
-                    for (std::size_t layer = 0; layer < few.layers.size(); ++layer) {
-                        expect_equal(halves.layers[layer], every.layers[layer]);
-                    }
-                }
                 EXPECT_LE(few.optimizer_elements, every.optimizer_elements);
             }
         }
