@@ -144,6 +144,7 @@ struct Support {
     std::int64_t most_nodes = 0;     // 0: any number
     std::vector<std::string> axes;   // besides dp: "tp", "pp", "cp", "ep", "etp"
     bool sequence_parallel = false;  // of tensor-parallel ranks
+    bool overlaps_experts = false;   // a pass computes while the tokens of another pass travel to experts and back
     std::vector<std::string> context_parallel;            // "ring", "all_gather", "ulysses"
     std::vector<std::string> schedules;                   // of pipelines
     std::vector<std::string> vocabulary_parallel;         // besides "none"

@@ -112,6 +112,7 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("most_nodes", c.most_nodes, kElements);
     visit("axes", c.axes);
     visit("sequence_parallel", c.sequence_parallel);
+    visit("overlaps_experts", c.overlaps_experts, kIfChanged);
     visit("context_parallel", c.context_parallel);
     visit("schedules", c.schedules);
     visit("vocabulary_parallel", c.vocabulary_parallel);

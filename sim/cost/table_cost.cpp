@@ -66,7 +66,10 @@ Picoseconds ActionTableCost::instruction_time(const InstructionContext& where) c
     const Durations& durations = durations_at(where);
     const auto entry = durations.find(kind);
     if (entry == durations.end()) return Picoseconds(0);
-    return timed_instruction_of(where) == TimedPlace(where.segment, where.instruction) ? entry->second : Picoseconds(0);
+    if (timed_instruction_of(where) != TimedPlace(where.segment, where.instruction)) return Picoseconds(0);
+    const program::Action& action = where.action_here();
+    const auto until = [&](std::int64_t parts) { return entry->second.value() * parts / action.part_count; };
+    return Picoseconds(until(action.part + 1) - until(action.part));
 }
 
 }  // namespace orrery::sim

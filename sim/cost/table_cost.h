@@ -14,6 +14,7 @@ namespace orrery::sim {
 /// Given durations of actions, such as published times of a stage's forward, backward_input and backward_weight. The
 /// first instruction with operators on the compute stream (or the first instruction there if none has operators) takes
 /// the whole time of the action, and all others take none, so that closed forms in F, I and W hold to the picosecond.
+/// Parts of a pass take equal times.
 /// Kinds missing from a table take no time.
 class ActionTableCost final : public CostModel {
   public:

@@ -24,7 +24,8 @@ I end_of(const IndexedVector<I, T>& list) {
 }
 
 bool is_block_pass(const Body& body) {
-    return is_block(body.layer_kind) && is_pass(body.phase) && body.phase != program::Phase::backward_weight;
+    return is_block(body.layer_kind) && is_pass(body.phase) && body.phase != program::Phase::backward_weight &&
+           body.first_in_whole == 0;
 }
 
 class Compiler {

@@ -68,7 +68,7 @@ std::int64_t block_transients(const Program& program, const RankClass& ranks) {
             const program::Body& body = program.bodies[segment.body];
             if (!is_pass(body.phase) || !is_block(body.layer_kind)) continue;
             const auto [entry, fresh] = of_body.try_emplace(segment.body, 0);
-            if (fresh) entry->second = walk_body(body, walk_slots(body, segment)).transient_peak;
+            if (fresh) entry->second = walk_body(body, walk_slots(program.bodies, segment)).transient_peak;
             std::int64_t& most = of_block[segment.layer];
             most = std::max(most, entry->second);
         }
@@ -103,10 +103,9 @@ void read_changes(const Program& program, ActionKind kind, LayerCosts& costs, pr
     const RankClass& ranks = program.classes.front();
     for (LayerCost& layer : costs.of_kind) layer.*change = {};
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, kind).segments]) {
-        const program::Body& body = program.bodies[segment.body];
         if (segment.layer + 1 < 0 || std::cmp_greater_equal(segment.layer + 1, costs.of_kind.size())) continue;
         program::BodyChange& layer = costs.of_kind[at(segment.layer + 1)].*change;
-        const program::BodyChange one = body_change(body, segment);
+        const program::BodyChange one = body_change(program, segment);
         layer.peak_bytes = std::max(layer.peak_bytes, layer.net_bytes + one.peak_bytes);
         layer.net_bytes += one.net_bytes;
     }
@@ -151,7 +150,7 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
         if (body.phase != program::Phase::backward_weight) continue;
         LayerCost& layer = costs.of_kind[at(segment.layer + 1)];
         layer.weight_pass_s += times.body_s(0, segment.body);
-        if (!has_frames) layer.kept_bytes -= body_change(body, segment).net_bytes;
+        if (!has_frames) layer.kept_bytes -= body_change(split, segment).net_bytes;
     }
 }
 

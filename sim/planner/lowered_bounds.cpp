@@ -122,11 +122,16 @@ class StepBound {
         const bool host_waits = program::host_waits_for_transfers(
             shape_.schedule, program_.plan->parallelism.vocabulary_parallel, program_.plan->implementation);
         rank.first_forward_s.assign(ranks.chunks.size(), kNever);
+        std::map<std::pair<ActionKind, ChunkIndex>, double> parts_s;  // of passes in parts: those so far
         for (const Action& action : ranks.actions) {
             if (action.kind == ActionKind::send_forward) rank.send_forward_s = times_.transfer_s(r, action.segments);
             if (action.kind == ActionKind::send_backward) rank.send_backward_s = times_.transfer_s(r, action.segments);
             if (is_pass(action.kind)) {
-                const double seconds = list_s(r, action.segments);
+                // A pass in parts computes while its tokens travel or not at all, and counts with what its parts compute.
+                double& before_s = parts_s[{action.kind, action.chunk}];
+                const double seconds = (action.begins() ? 0 : before_s) + list_s(r, action.segments);
+                before_s = seconds;
+                if (!action.ends()) continue;
                 const auto [entry, fresh] = rank.least.try_emplace({action.kind, action.chunk}, seconds);
                 if (!fresh) entry->second = std::min(entry->second, seconds);
                 if (action.kind == ActionKind::forward && rank.first_forward_s[action.chunk] == kNever) {

@@ -142,13 +142,15 @@ struct SlotStays {
     std::vector<SlotStay> stays;  // by slot
     std::int32_t positions = 0;
 };
-[[nodiscard]] SlotStays walk_slots(const Body& body, const Segment& segment);
+/// Of a part of a body, the positions are those inside the part.
+[[nodiscard]] SlotStays walk_slots(const Bodies& bodies, const Segment& segment);
 
 /// The change of live memory during one call of a body, in bytes relative to its start, by the issue-order walk. Saved
 /// activations are allocated at their first write in the forward pass and freed after their last use in the backward
 /// pass.
 struct BodyMemory {
     std::int64_t activation_net = 0;
+    std::int64_t transient_net = 0;    // not 0 only for a part of a body
     std::int64_t activation_peak = 0;  // >= 0
     std::int64_t transient_peak = 0;
     std::int64_t joint_peak = 0;       // activations and transients together

@@ -160,8 +160,28 @@ void complete(Body& body) {
     body.transient_live_peak = walk_body(body, stays_of(body, {}, lifetimes)).transient_peak;
 }
 
-SlotStays walk_slots(const Body& body, const Segment& segment) {
-    return stays_of(body, segment, find_lifetimes(body));
+SlotStays walk_slots(const Bodies& bodies, const Segment& segment) {
+    const Body& body = bodies[segment.body];
+    if (body.whole < 0) return stays_of(body, segment, find_lifetimes(body));
+    const Body& whole = bodies[body.whole];
+    const Lifetimes lifetimes = find_lifetimes(whole);
+    const auto position_of = [&](InstructionIndex instruction) {  // the first position of that instruction or a later
+        return std::ranges::lower_bound(lifetimes.instruction_at, instruction) - lifetimes.instruction_at.begin();
+    };
+    const auto begin = static_cast<std::int32_t>(position_of(body.first_in_whole));
+    const auto end = static_cast<std::int32_t>(
+        position_of(body.first_in_whole + static_cast<std::int32_t>(body.instructions.size())));
+    SlotStays stays = stays_of(whole, segment, lifetimes);
+    stays.positions = end - begin;
+    const auto inside = [&](std::int32_t position) {
+        return position >= begin && position < end ? position - begin : -1;
+    };
+    for (SlotStay& stay : stays.stays) {
+        stay.born = inside(stay.born);
+        stay.freed = inside(stay.freed);
+    }
+    std::erase_if(stays.stays, [](const SlotStay& stay) { return stay.born < 0 && stay.freed < 0; });
+    return stays;
 }
 
 BodyMemory walk_body(const Body& body, const SlotStays& slots) {
@@ -192,6 +212,7 @@ BodyMemory walk_body(const Body& body, const SlotStays& slots) {
         transients -= change.freed[1];
     }
     memory.activation_net = activations;
+    memory.transient_net = transients;
     return memory;
 }
 

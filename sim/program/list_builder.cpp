@@ -50,7 +50,7 @@ const BodyMemory& BodyLibrary::memory(const Segment& call) {
                                      call.gradient_in_offset >= 0, call.gradient_out_offset >= 0,
                                      call.in_offload_window};
     const auto [known, fresh] = memories_.try_emplace({call.body, places});
-    if (fresh) known->second = walk_body(body(call.body), walk_slots(body(call.body), call));
+    if (fresh) known->second = walk_body(body(call.body), walk_slots(program_.bodies, call));
     return known->second;
 }
 
@@ -73,6 +73,7 @@ SegmentListId ListBuilder::finish() {
     SegmentList segments;
     segments.reserve(list_.size());
     for (const ListedSegment& listed : list_) segments.push_back(listed.segment);
+    list_.clear();
     return result_.segment_lists.add(std::move(segments));
 }
 

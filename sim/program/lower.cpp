@@ -86,7 +86,7 @@ Program lower(const Plan& plan, StepKind step) {
         vocabulary == VocabularyParallel::none ? compute_orders(shape)
                                                : vocabulary_orders(vocabulary, shape.ranks, shape.micro_batches);
     const bool fuses = fuses_transfers(plan.parallelism.schedule, plan.implementation);
-    if (shape.chunks > 1 && fuses) {
+    if (shape.chunks > 1 && fuses && !plan.parallelism.overlaps_experts) {
         for (std::vector<ComputeTask>& order : orders) join_pairs(order);
     }
     const TransferRules rules{.posts_receives_ahead = !fuses,
@@ -98,8 +98,9 @@ Program lower(const Plan& plan, StepKind step) {
         result.pp_index = rank;
         const RankLayout layout = lay_out_rank(plan, mesh, shape, step, layers, result);
         StageLists lists;
-        make_lists({program, layout, bodies, result, lists}, shape);
-        StageActions(orders[static_cast<std::size_t>(rank)], lists, shape, timeline, rules, result).list();
+        const std::vector<ComputeTask>& order = orders[static_cast<std::size_t>(rank)];
+        make_lists({program, layout, bodies, result, lists}, shape, order);
+        StageActions(order, lists, shape, timeline, rules, result).list();
         measure_memory(program, layout, bodies, result);
         program.classes.push_back(std::move(result));
     }

@@ -15,10 +15,12 @@ BodyMemory walk_list(BodyLibrary& bodies, const RankClass& ranks, SegmentListId 
     BodyMemory total;
     for (const Segment& segment : ranks.segment_lists[list]) {
         const BodyMemory& one = bodies.memory(segment);
+        const std::int64_t net = total.activation_net + total.transient_net;
         total.activation_peak = std::max(total.activation_peak, total.activation_net + one.activation_peak);
-        total.joint_peak = std::max(total.joint_peak, total.activation_net + one.joint_peak);
-        total.transient_peak = std::max(total.transient_peak, one.transient_peak);
+        total.joint_peak = std::max(total.joint_peak, net + one.joint_peak);
+        total.transient_peak = std::max(total.transient_peak, total.transient_net + one.transient_peak);
         total.activation_net += one.activation_net;
+        total.transient_net += one.transient_net;
     }
     return total;
 }
@@ -101,14 +103,18 @@ std::int64_t framework_bytes(const Program& program, const RankLayout& layout, c
     return bytes;
 }
 
-/// Transients and fp32 copies: the largest need of any body.
+/// Transients and fp32 copies: the largest need of any call of a body.
 void measure_bodies(const Program& program, const std::set<BodyId>& bodies, RankClass& result) {
     MemoryFootprint& memory = result.memory;
-    for (const BodyId id : bodies) {
-        const Body& body = program.bodies[id];
-        result.transient_bytes = std::max(result.transient_bytes, body.transient_bytes);
-        if (program.plan->cluster.device.host_runs_compute) {
-            memory.conversions = std::max(memory.conversions, conversion_bytes(body));
+    for (const SegmentList& list : result.segment_lists) {
+        for (const Segment& segment : list) {
+            const std::int64_t end = segment.transient_base + program.bodies[segment.body].transient_bytes;
+            result.transient_bytes = std::max(result.transient_bytes, end);
+        }
+    }
+    if (program.plan->cluster.device.host_runs_compute) {
+        for (const BodyId id : bodies) {
+            memory.conversions = std::max(memory.conversions, conversion_bytes(program.bodies[id]));
         }
     }
     memory.transients_arena = result.transient_bytes;
@@ -162,7 +168,7 @@ void measure_activations(RankClass& result) {
 void find_live_peak(BodyLibrary& library, RankClass& result) {
     MemoryFootprint& memory = result.memory;
     std::map<SegmentListId, BodyMemory> walked;
-    std::int64_t activations = 0;
+    std::int64_t activations = 0, transients = 0;
     const std::int64_t fixed = memory.fixed();
     memory.live_peak = fixed;
     for (const ActionIndex a : result.actions.indices()) {
@@ -172,17 +178,20 @@ void find_live_peak(BodyLibrary& library, RankClass& result) {
         if (fresh) entry->second = walk_list(library, result, action.segments);
         const BodyMemory& one = entry->second;
         memory.activations_live_peak = std::max(memory.activations_live_peak, activations + one.activation_peak);
-        memory.transients_live_peak = std::max(memory.transients_live_peak, one.transient_peak);
-        if (fixed + activations + one.joint_peak > memory.live_peak) {
-            memory.live_peak = fixed + activations + one.joint_peak;
+        memory.transients_live_peak = std::max(memory.transients_live_peak, transients + one.transient_peak);
+        const std::int64_t alive = fixed + activations + transients + one.joint_peak;
+        if (alive > memory.live_peak) {
+            memory.live_peak = alive;
             memory.peak_action = a;
             memory.activations_at_peak = activations + std::min(one.activation_peak, one.joint_peak);
-            memory.transients_at_peak = one.joint_peak - std::min(one.activation_peak, one.joint_peak);
+            memory.transients_at_peak = alive - fixed - memory.activations_at_peak;
         }
         activations += one.activation_net;
+        transients += one.transient_net;
     }
-    ORRERY_CHECK(activations == 0, result.name + ": " + std::to_string(activations) +
-                                       " bytes of activations are still alive at the end of the step");
+    ORRERY_CHECK(activations == 0 && transients == 0, result.name + ": " + std::to_string(activations) +
+                                                          " bytes of activations and " + std::to_string(transients) +
+                                                          " of transients are still alive at the end of the step");
 }
 
 }  // namespace

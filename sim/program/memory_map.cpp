@@ -61,7 +61,7 @@ MemoryRange resolve(const RankClass& ranks, Phase phase, const Segment& segment,
         case Space::hidden_gradient_out:
             return handed(segment.gradient_out_offset, Region::gradient_out);
         case Space::transient:
-            return at(Region::transient, 0);
+            return at(Region::transient, segment.transient_base);
         case Space::scalars:
             return at(Region::scalars, 0);
         case Space::optimizer:

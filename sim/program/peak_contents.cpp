@@ -50,7 +50,7 @@ Pass walk(const Program& program, const SegmentList& list) {
     std::int64_t most = -1;
     for (const Segment& segment : list) {
         const Body& body = program.bodies[segment.body];
-        const SlotStays slots = walk_slots(body, segment);
+        const SlotStays slots = walk_slots(program.bodies, segment);
         std::int64_t before = 0;
         for (const auto& [name, amount] : pass.net) before += amount.bytes;
         const BodyMemory memory = walk_body(body, slots);
@@ -105,8 +105,8 @@ PeakContents peak_contents(const Program& program, ClassIndex rank_class) {
     return contents;
 }
 
-BodyChange body_change(const Body& body, const Segment& segment) {
-    const BodyMemory memory = walk_body(body, walk_slots(body, segment));
+BodyChange body_change(const Program& program, const Segment& segment) {
+    const BodyMemory memory = walk_body(program.bodies[segment.body], walk_slots(program.bodies, segment));
     return {memory.activation_net, memory.joint_peak};
 }
 

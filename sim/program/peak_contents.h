@@ -34,6 +34,6 @@ struct BodyChange {
     std::int64_t net_bytes = 0;   // activations alive after it, less those before; negative where it frees
     std::int64_t peak_bytes = 0;  // most activations and transients alive within it, less the activations before it
 };
-[[nodiscard]] BodyChange body_change(const Body& body, const Segment& segment);
+[[nodiscard]] BodyChange body_change(const Program& program, const Segment& segment);
 
 }  // namespace orrery::program

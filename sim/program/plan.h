@@ -82,6 +82,9 @@ struct Parallelism {
     /// The tp * cp * dp ranks of a stage are ep * etp * edp ranks of the expert mesh: the experts are distributed over
     /// ep ranks, each expert is sharded over etp ranks, and edp ranks hold copies.
     std::int64_t ep = 1, etp = 1;
+    /// In a pair of a forward and an independent backward, each pass computes while the other's tokens travel to
+    /// experts and back: the two are issued in turns.
+    bool overlaps_experts = false;
     bool sequence_parallel = false;
     ContextParallel context_parallel = ContextParallel::ring;
     Schedule schedule = Schedule::one_f_one_b;

@@ -46,6 +46,7 @@ class PlanChecker {
         check_stages();
         check_widths();
         check_experts();
+        check_expert_overlap();
         check_order();
         check_sequence();
         check_context_parallel();
@@ -237,6 +238,31 @@ class PlanChecker {
         // Without sequence parallelism every tp rank would route the same tokens. Megatron-LM has the same rule.
         require(p_.tp == 1 || p_.sequence_parallel, "/parallelism/sequence_parallel", false,
                 "true, because the model has experts and tp is above 1");
+    }
+
+    void check_expert_overlap() const {
+        if (!p_.overlaps_experts) return;
+        const auto needs = [&]<typename... Args>(bool good, Form<Args...> allowed, const Args&... args) {
+            require(good, "/parallelism/overlaps_experts", true, allowed, args...);
+        };
+        needs(p_.ep > 1, "false, because ep is 1 and no tokens travel");
+        needs(
+            row_of(p_.schedule).has_pairs,
+            R"(false, because schedule {} has no pairs of a forward and an independent backward; "interleaved-1f1b", )"
+            R"("dualpipe" and "dualpipe-v" have them, and "1f1b" if pp is 1)",
+            p_.schedule);
+        // With a pipeline, the block of a stage would wait for both neighbours in turn.
+        needs(
+            p_.pp == 1 || p_.schedule != Schedule::one_f_one_b,
+            R"(false, because schedule {} has independent pairs only if pp is 1; with pp above 1 "interleaved-1f1b", )"
+            R"("dualpipe" and "dualpipe-v" have them)",
+            p_.schedule);
+        // Two passes are under way at once, and there is only one window.
+        needs(!p_.shards_parameters(),
+              R"(false, because data_parallel is {} and gathers the units of one pass at a time)", p_.data_parallel);
+        needs(t_.memory.offload_layers == 0,
+              "false, because offload_layers is {}, and the window of offloaded activations serves one pass at a time",
+              t_.memory.offload_layers);
     }
 
     void check_order() const {

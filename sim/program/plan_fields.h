@@ -67,6 +67,7 @@ void visit_degrees(Object& p, auto&& visit) {
 template <Either<Parallelism> Object>
 void visit_fields(Object& p, auto&& visit) {
     visit_degrees(p, visit);
+    visit("overlaps_experts", p.overlaps_experts, kIfChanged);
     visit("sequence_parallel", p.sequence_parallel);
     visit("context_parallel", p.context_parallel);
     visit("schedule", p.schedule);

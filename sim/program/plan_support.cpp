@@ -92,6 +92,9 @@ class SupportChecker {
         if (p_.sequence_parallel && !supports_.sequence_parallel) {
             refuse("/parallelism/sequence_parallel", true, "false", "none");
         }
+        if (p_.overlaps_experts && !supports_.overlaps_experts) {
+            refuse("/parallelism/overlaps_experts", true, "false", "none");
+        }
         if (p_.cp > 1) {
             named("/parallelism/context_parallel", models::name_of(p_.context_parallel), supports_.context_parallel);
         }

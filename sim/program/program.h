@@ -125,7 +125,7 @@ enum class Space : std::uint8_t {
     hidden_out,       // Segment::hidden_out_offset (the next layer's input), or the forward boundary buffer
     hidden_gradient,  // Segment::gradient_in_offset in the frame, or the action's backward boundary buffer
     hidden_gradient_out,  // split backward: Segment::gradient_out_offset, or the action's gradient_out boundary
-    transient,            // the rank's transient arena (bytes)
+    transient,            // from Segment::transient_base (bytes), in the rank's transient arena
     scalars,              // the loss accumulator and the gradient norm
     optimizer,            // the flat optimizer state
     host,                 // host memory: offloaded activations, optimizer states, parameter shards
@@ -202,9 +202,15 @@ struct Instruction {
     bool operator==(const Instruction&) const = default;
 };
 
+using BodyId = Index<struct BodyTag>;
+
 struct Body {
     Phase phase{};
     models::LayerKind layer_kind{};
+    /// If a pass pauses inside the body (Action::part): the body of which this one holds the instructions from
+    /// `first_in_whole` on, with the same slots. Otherwise -1.
+    BodyId whole = -1;
+    InstructionIndex first_in_whole = 0;
     IndexedVector<models::SlotIndex, Slot> slots;
     IndexedVector<OperatorIndex, models::Operator> operators;
     IndexedVector<InstructionIndex, Instruction> instructions;
@@ -213,7 +219,7 @@ struct Body {
     PerStream<std::int32_t> stream_counts{};  // instructions on each stream
     bool operator==(const Body&) const = default;
 };
-using BodyId = Index<struct BodyTag>;
+using Bodies = IndexedVector<BodyId, Body>;
 /// Fills in Body::stream_counts.
 void count_streams(Body& body);
 
@@ -230,6 +236,7 @@ struct Segment {
     std::int64_t weight_copy_base = 0;      // bytes
     std::int64_t host_base = 0;             // bytes, in the micro-batch's host frame or in the rank's host memory
     std::int64_t activation_base = 0;       // bytes, in the micro-batch's frame, or in the offload window
+    std::int64_t transient_base = 0;        // bytes; not 0 if the transients of another pass are alive beside its own
     std::int64_t hidden_in_offset = -1;     // bytes in the frame; -1: the input boundary buffer
     std::int64_t hidden_out_offset = -1;    // bytes in the frame; -1: the forward boundary buffer
     std::int64_t gradient_in_offset = -1;   // bytes in the frame; -1: the backward boundary buffer
@@ -299,6 +306,11 @@ struct Action {
     std::int32_t wait_count = 0;          //   instruction on each stream in Wait::held_streams
     bool output_stays = false;            // the next virtual stage is on this rank: forward_boundary is an index in the
                                           //   pool of stage inputs
+    // A pass may be issued in several parts, each an action of its own, with parts of another pass between them. All
+    // parts bind the same buffers.
+    std::int32_t part = 0, part_count = 1;
+    [[nodiscard]] bool begins() const { return part == 0; }
+    [[nodiscard]] bool ends() const { return part + 1 == part_count; }
 };
 
 /// The parameter that a head may share with the embedding. A copy of it on the last stage has the same name.
@@ -420,7 +432,7 @@ struct Program {
     std::shared_ptr<const Plan> plan;
     std::shared_ptr<const Mesh> mesh;
     IndexedVector<ClassIndex, RankClass> classes;  // by pipeline rank; torch DataParallel: the master, then the others
-    IndexedVector<BodyId, Body> bodies;
+    Bodies bodies;
 
     [[nodiscard]] std::int64_t world_size() const { return plan->parallelism.world_size(); }
     [[nodiscard]] MeshCoordinates coordinates(std::int64_t rank) const { return mesh->coordinates(rank); }

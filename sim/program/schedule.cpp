@@ -49,6 +49,22 @@ bool goes_up(const ScheduleShape& shape, ChunkIndex chunk) {
 
 }  // namespace
 
+IndexedVector<ChunkIndex, PassEnds> pass_ends(const std::vector<ComputeTask>& order, std::size_t chunks) {
+    using Kind = ComputeTask::Kind;
+    IndexedVector<ChunkIndex, PassEnds> ends(chunks);
+    IndexedVector<ChunkIndex, bool> seen(chunks, false);
+    for (std::size_t t = 0; t < order.size(); ++t) {
+        const ChunkIndex c = order[t].chunk;
+        if (order[t].kind == Kind::forward) {
+            if (!seen[c]) ends[c].first_forward = t;
+            seen[c] = true;
+        } else if (order[t].kind != Kind::backward_input) {
+            ends[c].last_backward = t;
+        }
+    }
+    return ends;
+}
+
 StageTimes stage_times(const ScheduleShape& shape, std::int64_t rank) {
     if (shape.times.empty()) return {shape.forward_time, shape.input_time, shape.weight_time};
     return shape.times[static_cast<std::size_t>(rank)];
@@ -112,7 +128,8 @@ ScheduleShape schedule_shape(const Plan& plan) {
             .ranks = p.pp,
             .chunks = p.chunks,
             .micro_batches = plan.micro_batches(),
-            .group = p.interleave_group};
+            .group = p.interleave_group,
+            .pairs_passes = p.overlaps_experts};
 }
 
 }  // namespace orrery::program

@@ -25,6 +25,12 @@ struct ComputeTask {
     bool operator==(const ComputeTask&) const = default;
 };
 
+/// The first forward and the last backward (or W) of a chunk in a step, as indices of tasks.
+struct PassEnds {
+    std::size_t first_forward = 0, last_backward = 0;
+};
+[[nodiscard]] IndexedVector<ChunkIndex, PassEnds> pass_ends(const std::vector<ComputeTask>& order, std::size_t chunks);
+
 /// Durations of one stage (all chunks of a rank; dualpipe: one of the rank's two chunks), in any common unit.
 struct StageTimes {
     double forward = 1, input = 1, weight = 1;
@@ -38,6 +44,9 @@ struct ScheduleShape {
     std::int64_t chunks = 1;         // v; zb_v, dualpipe and dualpipe_v: 2; interleaved: at least 2; others: 1
     std::int64_t micro_batches = 1;  // m; dualpipe: both directions together
     std::int64_t group = 0;          // interleaved: consecutive micro-batches on one chunk; 0: p
+    /// Forwards and backwards stand in pairs of independent passes, which form blocks (Parallelism::overlaps_experts).
+    /// Where they would not be independent, one more forward comes first.
+    bool pairs_passes = false;
     // Only the automatic schedulers (zb_1p, zb_2p) and time_orders read the rest. Only ratios of the times matter.
     double forward_time = 1, input_time = 1, weight_time = 1;
     double transfer_time = 0;  // of activations or gradients to a neighbouring rank

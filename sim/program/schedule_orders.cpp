@@ -8,20 +8,29 @@ namespace orrery::program {
 namespace {
 
 /// forward(0)..forward(warm_up - 1), or all; then forward(warm_up + k), backward(k) in turn; then the remaining
-/// backwards.
-template <typename Forward, typename Backward>
-void alternate(std::int64_t total, std::int64_t warm_up, const Forward& forward, const Backward& backward) {
+/// backwards. `paired`: called after each pair.
+template <typename Forward, typename Backward, typename Paired>
+void alternate(std::int64_t total, std::int64_t warm_up, const Forward& forward, const Backward& backward,
+               const Paired& paired) {
     for (std::int64_t k = 0; k < std::min(warm_up, total); ++k) forward(k);
     for (std::int64_t k = 0; k < total; ++k) {
-        if (warm_up + k < total) forward(warm_up + k);
+        const bool is_pair = warm_up + k < total;
+        if (is_pair) forward(warm_up + k);
         backward(k);
+        if (is_pair) paired();
     }
 }
 
-std::vector<ComputeTask> whole_backward_order(std::int64_t micro_batches, std::int64_t warm_up) {
+/// `pairs_passes`: as in ScheduleShape.
+std::vector<ComputeTask> whole_backward_order(std::int64_t micro_batches, std::int64_t warm_up,
+                                              bool pairs_passes = false) {
     TaskList list(2 * micro_batches);
     alternate(
-        micro_batches, warm_up, [&](std::int64_t i) { list.forward(i); }, [&](std::int64_t i) { list.backward(i); });
+        micro_batches, warm_up + (pairs_passes ? 1 : 0), [&](std::int64_t i) { list.forward(i); },
+        [&](std::int64_t i) { list.backward(i); },
+        [&] {
+            if (pairs_passes) list.overlap_last();
+        });
     return list.take();
 }
 
@@ -36,7 +45,7 @@ std::vector<ComputeTask> gpipe_order(const ScheduleShape& shape, std::int64_t) {
 }
 
 std::vector<ComputeTask> one_f_one_b_order(const ScheduleShape& shape, std::int64_t rank) {
-    return whole_backward_order(shape.micro_batches, shape.ranks - 1 - rank);
+    return whole_backward_order(shape.micro_batches, shape.ranks - 1 - rank, shape.pairs_passes);
 }
 
 /// Megatron-LM's rules: a group, including the last one, has at least p micro-batches. Otherwise the last stage would
@@ -82,7 +91,11 @@ std::vector<ComputeTask> interleaved_order(const ScheduleShape& shape, std::int6
         const Entry& entry = table[static_cast<std::size_t>(k)];
         list.backward(entry.micro_batch, ChunkIndex::of(v - 1 - entry.chunk));
     };
-    alternate(total, 2 * (p - rank - 1) + (v - 1) * group, forward, backward);
+    // One more forward, so that the last stage's backward does not need the forward beside it.
+    const std::int64_t warm_up = 2 * (p - rank - 1) + (v - 1) * group + (shape.pairs_passes ? 1 : 0);
+    alternate(total, warm_up, forward, backward, [&] {
+        if (shape.pairs_passes) list.overlap_last();
+    });
     return list.take();
 }
 
@@ -95,7 +108,7 @@ std::vector<ComputeTask> zero_bubble_order(std::int64_t micro_batches, std::int6
         if (i >= first_weight) list.weight(weights++);
     };
     alternate(
-        micro_batches, warm_up, [&](std::int64_t i) { list.forward(i); }, backward);
+        micro_batches, warm_up, [&](std::int64_t i) { list.forward(i); }, backward, [] {});
     while (weights < micro_batches) list.weight(weights++);
     return list.take();
 }

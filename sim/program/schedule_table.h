@@ -66,6 +66,8 @@ struct ScheduleRow {
     /// rank's.
     bool has_rounds = true;
     bool is_searched = false;  // the planner tries it by default
+    /// Its order has pairs of a forward and an independent backward, or has them if ScheduleShape::pairs_passes.
+    bool has_pairs = false;
 
     static constexpr std::int64_t kAnyChunks = 0;
     [[nodiscard]] bool splits_backward() const { return backward != BackwardPass::whole; }

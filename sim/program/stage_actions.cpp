@@ -20,23 +20,8 @@ StageActions::StageActions(const std::vector<ComputeTask>& order, const StageLis
       timeline_(timeline),
       rules_(rules),
       result_(result),
-      tracker_(lists.orders) {
-    find_ends();
-}
-
-void StageActions::find_ends() {
-    ends_.resize(lists_.chunks.size());
-    IndexedVector<ChunkIndex, bool> seen(ends_.size(), false);
-    for (std::size_t t = 0; t < order_.size(); ++t) {
-        const ChunkIndex c = order_[t].chunk;
-        if (order_[t].kind == Kind::forward) {
-            if (!seen[c]) ends_[c].first_forward = t;
-            seen[c] = true;
-        } else if (order_[t].kind != Kind::backward_input) {
-            ends_[c].last_backward = t;
-        }
-    }
-}
+      tracker_(lists.orders),
+      ends_(pass_ends(order, lists.chunks.size())) {}
 
 /// Lists the step twice. The second time the waits refer to the first as the previous step, as in steady state.
 void StageActions::list() {
@@ -75,7 +60,7 @@ void StageActions::list_step() {
     start_step();
     for (std::size_t t = 0; t < order_.size(); ++t) {
         const ComputeTask& task = order_[t];
-        const Ends& ends = ends_[task.chunk];
+        const PassEnds& ends = ends_[task.chunk];
         now_ = t;
         post_receive(t);
         if (overlaps_next()) post_receive(t + 1);
@@ -148,7 +133,11 @@ void StageActions::forward(const ComputeTask& task, bool first) {
     Action action = action_of(ActionKind::forward, task, first ? lists.forward_first : lists.forward,
                               {.frame = here.frame, .input = here.input, .output = output});
     action.output_stays = lists.output_stays;
-    emit(action, more);
+    if (overlaps_next() && lists_.takes_turns) {
+        paused_forward_ = action;
+    } else {
+        emit(action, more);
+    }
     if (!lists.sends) return;
     const Action send = action_of(ActionKind::send_forward, task, lists.send_forward.list, {.output = output});
     if (overlaps_next()) {
@@ -226,9 +215,14 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     } else if (lists.has_hidden_input) {
         leaving = here.gradient_out = gradients_.take(begins());
     }
-    std::vector<ActionUse> more;
-    if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
-    emit(action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, here), more);
+    const Action action = action_of(ActionKind::backward, task, last ? lists.backward_last : lists.backward, here);
+    if (task.overlaps_previous && lists_.takes_turns) {
+        emit_in_turns(paused_forward_, action);
+    } else {
+        std::vector<ActionUse> more;
+        if (task.overlaps_previous) more.push_back({.token = ActionUse::Token::block, .write = true});
+        emit(action, more);
+    }
     for (const Action& send : deferred_) {
         emit(send,
              {{{.token = ActionUse::Token::block, .streams = only(lists_.chunks[send.chunk].send_forward.stream)}}});
@@ -238,6 +232,34 @@ void StageActions::backward(const ComputeTask& task, bool last) {
     if (lists.has_hidden_input) inputs_.give_back(here.input, ends());
     if (lists.splits_backward() && here.gradient >= 0) gradients_.give_back(here.gradient, ends());
     if (leaving >= 0) pass_gradient_on(task, leaving);
+}
+
+/// Issues the two passes of a block part by part in turns, so that each computes while the other's tokens travel. The
+/// backward begins: its first part is short, and from then on parts with attention and parts with experts take turns.
+void StageActions::emit_in_turns(const Action& forward, const Action& backward) {
+    std::vector<Action> turns;
+    const auto add = [&](const Action& pass, std::size_t turn) {
+        const std::vector<SegmentListId>& parts = lists_.parts.at(pass.segments);
+        if (turn >= parts.size()) return;
+        Action& part = turns.emplace_back(pass);
+        part.segments = parts[turn];
+        part.part = static_cast<std::int32_t>(turn);
+        part.part_count = static_cast<std::int32_t>(parts.size());
+    };
+    const std::size_t count =
+        std::max(lists_.parts.at(forward.segments).size(), lists_.parts.at(backward.segments).size());
+    for (std::size_t turn = 0; turn < count; ++turn) {
+        add(backward, turn);
+        add(forward, turn);
+    }
+    for (std::size_t i = 0; i < turns.size(); ++i) {
+        std::vector<ActionUse> more;
+        if (i == 0 && forward.input_boundary >= 0) {  // the block begins when the inputs of both passes have arrived
+            more.push_back({.memory = {Region::input_boundary, 0, forward.input_boundary}});
+        }
+        if (i + 1 == turns.size()) more.push_back({.token = ActionUse::Token::block, .write = true});
+        emit(turns[i], more);
+    }
 }
 
 void StageActions::backward_input(const ComputeTask& task) {

@@ -26,13 +26,8 @@ class StageActions {
     struct Held {
         std::int32_t frame = -1, input = -1, output = -1, gradient = -1, gradient_out = -1;
     };
-    /// The first forward and the last backward (or W) of a chunk in a step, which have their own lists.
-    struct Ends {
-        std::size_t first_forward = 0, last_backward = 0;
-    };
     [[nodiscard]] static Action action_of(ActionKind kind, const ComputeTask& task, SegmentListId segments,
                                           const Held& bound);
-    void find_ends();
     [[nodiscard]] bool overlaps_next() const { return now_ + 1 < order_.size() && order_[now_ + 1].overlaps_previous; }
     void list_step();
     void start_step();
@@ -44,6 +39,7 @@ class StageActions {
     void backward(const ComputeTask& task, bool last);
     void backward_input(const ComputeTask& task);
     void backward_weight(const ComputeTask& task, bool last);
+    void emit_in_turns(const Action& forward, const Action& backward);
     void pass_gradient_on(const ComputeTask& task, std::int32_t gradient);
     void add_orders_beyond_memory(ActionKind kind);
     /// Appends the action and its waits. `more`: uses of this action besides those of its list.
@@ -65,13 +61,14 @@ class StageActions {
     TransferRules rules_;
     RankClass& result_;
     ActionOrder tracker_;
-    bool is_previous_step_ = true;  // the actions of a step before the one that is lowered
-    std::vector<ActionUse> more_;   // additional uses of the current action
-    IndexedVector<ChunkIndex, Ends> ends_;
+    bool is_previous_step_ = true;                       // the actions of a step before the one that is lowered
+    std::vector<ActionUse> more_;                        // additional uses of the current action
+    IndexedVector<ChunkIndex, PassEnds> ends_;           // these passes have their own lists
     IndexedVector<ChunkIndex, std::vector<Held>> held_;  // by micro-batch
     IndexedVector<ChunkIndex, SlotPool> frames_;
     TimedPool inputs_, outputs_, gradients_;
     std::size_t now_ = 0;           // index of the current task
+    Action paused_forward_;         // overlapped tasks that take turns: the first one's pass, issued with the second's
     std::vector<Action> deferred_;  // overlapped tasks: the first one's send, which is issued after the second task
     struct SendInFlight {
         ActionIndex action = 0;

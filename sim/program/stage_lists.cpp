@@ -364,8 +364,9 @@ SegmentListId ListMaker::backward_list(const LaidChunk& chunk, Phase phase, bool
 
 }  // namespace
 
-void make_lists(const ListParts& parts, const ScheduleShape& shape) {
+void make_lists(const ListParts& parts, const ScheduleShape& shape, const std::vector<ComputeTask>& order) {
     ListMaker(parts, shape).run();
+    if (parts.plan.parallelism.overlaps_experts) cut_lists(parts, order);
 }
 
 }  // namespace orrery::program

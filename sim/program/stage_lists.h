@@ -11,6 +11,7 @@
 #include "sim/program/access_order.h"
 #include "sim/program/body_builder.h"
 #include "sim/program/rank_layout.h"
+#include "sim/program/schedule.h"
 
 namespace orrery::program {
 
@@ -21,6 +22,8 @@ class BodyLibrary {
     [[nodiscard]] BodyId pass(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets);
     /// Adds the body unless an equal one exists, and returns its id.
     BodyId add(Body body);
+    /// The instructions [first, end) of the body as a body of their own.
+    BodyId part(BodyId whole, InstructionIndex first, InstructionIndex end);
     [[nodiscard]] const Body& body(BodyId id) const { return program_.bodies[id]; }
     // Properties that follow from a body alone, computed once.
     [[nodiscard]] const BodyOrder& order(BodyId id) const { return orders_[id.position()]; }
@@ -89,6 +92,9 @@ struct StageLists {
     /// back needs its gradients.
     bool checks_update = false;
     IndexedVector<SegmentListId, ListOrder> orders;  // of all lists
+    /// The two passes of a block take turns (Parallelism::overlaps_experts).
+    bool takes_turns = false;
+    std::map<SegmentListId, std::vector<SegmentListId>> parts;  // of the lists of passes that take turns
 };
 
 /// Builds one list of a class.
@@ -115,6 +121,7 @@ class ListBuilder {
     /// Adds the copies of reduced buckets from the staging buffers into the gradients.
     void copy_back(Phase phase, const std::vector<BucketCut>& buckets);
     [[nodiscard]] bool is_empty() const { return list_.empty(); }
+    /// Adds the list to the class. The builder is empty afterwards.
     [[nodiscard]] SegmentListId finish();
 
   private:
@@ -145,8 +152,10 @@ struct ListParts {
     void gather_bucket(ListBuilder& list, const Bucket& bucket) const;
 };
 
-/// Makes all lists of the class.
-void make_lists(const ListParts& parts, const ScheduleShape& shape);
+/// Makes all lists of the class, whose tasks are `order`.
+void make_lists(const ListParts& parts, const ScheduleShape& shape, const std::vector<ComputeTask>& order);
+/// Cuts the lists of passes that take turns where a pass waits for its tokens (StageLists::parts).
+void cut_lists(const ListParts& parts, const std::vector<ComputeTask>& order);
 /// Makes the list of the gradient reductions after the last backward of a step: buckets that were not reduced inside
 /// it, sums over tensor-parallel ranks, and the sum of the two copies of a tied embedding.
 void list_gradient_sync(const ListParts& parts);

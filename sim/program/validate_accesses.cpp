@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "sim/program/validate_rules.h"
 
@@ -353,7 +354,7 @@ class AccessWalk {
     }
 
     /// What a read and the write of its value must have in common: nothing, the step, the step and the micro-batch, or
-    /// the step and the call of a body.
+    /// the step and the call of a body, which may run in parts.
     enum class Scope : std::uint8_t { any, step, micro_batch, call };
     [[nodiscard]] Scope scope_of(Region region) const {
         if (is_bound(region) || region == Region::offload_window) return Scope::micro_batch;
@@ -364,6 +365,18 @@ class AccessWalk {
         if (region == Region::parameter && map_.windowed(region)) return Scope::step;
         if (region == Region::gradient && map_.windowed(region)) return Scope::micro_batch;
         return Scope::any;
+    }
+
+    [[nodiscard]] bool same_call(const Call& a, const Call& b) const {
+        if (a.action == b.action && a.segment == b.segment) return true;
+        const BodyId whole = program_.bodies[a.body].whole;
+        if (whole < 0 || whole != program_.bodies[b.body].whole) return false;
+        const auto facts = [&](const Call& call) {
+            const Action& action = ranks_.actions[call.action];
+            return std::tuple(action.kind, action.chunk, action.micro_batch,
+                              ranks_.segment_lists[action.segments][call.segment].layer);
+        };
+        return facts(a) == facts(b);
     }
 
     void check_fresh(const Call& call, const CellRun& run, const Cell& cell) const {
@@ -377,7 +390,7 @@ class AccessWalk {
         const auto micro_batch = [&](const Call& of) { return ranks_.actions[of.action].micro_batch; };
         bool fresh = matches(cell.writer_value, run.value) && (scope == Scope::any || writer_step == step_);
         if (scope == Scope::micro_batch) fresh = fresh && micro_batch(writer) == micro_batch(call);
-        if (scope == Scope::call) fresh = fresh && writer.action == call.action && writer.segment == call.segment;
+        if (scope == Scope::call) fresh = fresh && same_call(writer, call);
         if (!fresh) refuse(kFreshValues, call, run, "finds what {} has written there", described(writer));
     }
 

@@ -38,6 +38,19 @@ struct Moves {
     bool output_stays = false;  // `output` is a stage's input on this rank
 };
 
+/// The moves of one part of a pass, given those of the whole pass. In between the pass holds its buffers itself; its
+/// output belongs to the receiver from the first part on.
+Moves moves_of_part(Moves moves, const Action& action, Holder own) {
+    const auto cut = [&](std::optional<Move>& move, Holder between) {
+        if (!move) return;
+        if (!action.begins()) move->from = between;
+        if (!action.ends()) move->to = between;
+    };
+    for (auto* const move : {&moves.frame, &moves.input, &moves.gradient_out, &moves.gradient}) cut(*move, own);
+    if (moves.output) cut(moves.output, Holder(moves.output->to));
+    return moves;
+}
+
 /// A pool of equal buffers and their holders.
 class Pool : ClassRule {
   public:
@@ -88,7 +101,7 @@ class BufferCheck : ClassRule {
     void run() {
         for (const ActionIndex here : ranks_.actions.indices()) {
             const Action& action = ranks_.actions[here];
-            const Moves moves = moves_of(action);
+            const Moves moves = moves_of_part(moves_of(action), action, {action.chunk, action.micro_batch});
             if (action.output_stays != moves.output_stays) {
                 refuse(here, "output_stays does not match the place of the next virtual stage");
             }

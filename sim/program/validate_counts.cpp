@@ -12,7 +12,7 @@
 namespace orrery::program::rules {
 namespace {
 
-/// The actions of one chunk and micro-batch, by kind; -1: none.
+/// The actions of one chunk and micro-batch, by kind; of a pass in parts the first part; -1: none.
 using ActionsByKind = EnumArray<ActionKind, ActionIndex, static_cast<std::size_t>(ActionKind::exchange) + 1>;
 
 /// The second action depends on the first of the same chunk and micro-batch, if both exist.
@@ -108,6 +108,7 @@ class Counter : ClassRule {
     void fill_table() {
         const std::int64_t batches = plan_.micro_batches();
         once_.fill(-1);
+        for (const ActionIndex here : ranks_.actions.indices()) last_part_.push_back(here);
         table_.assign(ranks_.chunks.size(), std::vector<ActionsByKind>(static_cast<std::size_t>(batches), once_));
         for (const ActionIndex here : ranks_.actions.indices()) {
             const Action& action = ranks_.actions[here];
@@ -120,14 +121,33 @@ class Counter : ClassRule {
                 continue;
             }
             ActionIndex& known = (once ? once_ : actions_of(action.chunk, action.micro_batch))[action.kind];
-            if (known >= 0) refuse(here, "it duplicates action {}", known);
-            known = here;
+            if (action.part_count < 1 || (action.part_count > 1 && !is_pass(action.kind))) {
+                refuse(here, "it is part {} of {}", action.part, action.part_count);
+            }
+            if (action.begins()) {
+                if (known >= 0) refuse(here, "it duplicates action {}", known);
+                known = here;
+            } else {
+                add_part(here, known);
+            }
         }
+    }
+
+    /// A further part of the pass that begins with action `first`.
+    void add_part(ActionIndex here, ActionIndex first) {
+        const Action& action = ranks_.actions[here];
+        if (first < 0) refuse(here, "it is part {} of a pass that has not begun", action.part);
+        const Action& before = ranks_.actions[last_part_[first]];
+        if (action.part != before.part + 1 || action.part_count != before.part_count) {
+            refuse(here, "it is part {} of {} and follows part {} of {}", action.part, action.part_count, before.part,
+                   before.part_count);
+        }
+        last_part_[first] = here;
     }
 
     /// Checks the order of two actions; -1: there is none, and nothing to check.
     void check_order(ActionIndex first, ActionIndex second) const {
-        if (first < 0 || second < 0 || first < second) return;
+        if (first < 0 || second < 0 || last_part_[first] < second) return;
         refuse(second, "it is issued before action {} ({}), on which it depends", first, ranks_.actions[first].kind);
     }
 
@@ -153,6 +173,11 @@ class Counter : ClassRule {
         expect(is_split, {ActionKind::backward_input, ActionKind::backward_weight});
         expect(receives, {ActionKind::recv_forward, ActionKind::send_backward});
         expect(sends, {ActionKind::send_forward, ActionKind::recv_backward});
+        for (const ActionIndex first : found) {
+            if (first < 0 || ranks_.actions[last_part_[first]].ends()) continue;
+            refuse(last_part_[first], "it is the last part of its pass, which has {}",
+                   ranks_.actions[first].part_count);
+        }
         for (const auto& [first, second] : kDependencies) check_order(found[first], found[second]);
         if (!passes) return;
         if (chunk.part == ChunkPart::stage) {
@@ -213,25 +238,61 @@ class Counter : ClassRule {
                            [](const models::Operator& op) { return op.kind == models::OpKind::host_wait; });
     }
 
-    /// A forward passes the chunk's layers in order, a backward in reverse. Each segment list is checked once per kind
-    /// and chunk.
-    void check_layers() const {
-        std::set<std::tuple<ActionKind, ChunkIndex, SegmentListId>> seen;
-        for (const ActionIndex a : ranks_.actions.indices()) {
-            const Action& action = ranks_.actions[a];
-            if (!is_pass(action.kind)) continue;
-            if (!seen.emplace(action.kind, action.chunk, action.segments).second) continue;
-            std::vector<std::int32_t> expected = layers_of(ranks_.chunks[action.chunk]);
-            if (action.kind != ActionKind::forward) std::reverse(expected.begin(), expected.end());
-            std::vector<std::int32_t> found;
-            for (const Segment& segment : ranks_.segment_lists[action.segments]) {
+    /// The lists of the pass that begins with the action.
+    [[nodiscard]] std::vector<SegmentListId> lists_of(ActionIndex first) const {
+        const Action& begin = ranks_.actions[first];
+        std::vector<SegmentListId> lists{begin.segments};
+        for (ActionIndex a = first + 1; std::ssize(lists) < begin.part_count; ++a) {
+            const Action& next = ranks_.actions[a];
+            const bool continues =
+                next.kind == begin.kind && next.chunk == begin.chunk && next.micro_batch == begin.micro_batch;
+            if (continues) lists.push_back(next.segments);
+        }
+        return lists;
+    }
+
+    /// The layers that a pass runs over. Where it pauses inside a layer, its next part goes on from there.
+    [[nodiscard]] std::vector<std::int32_t> layers_passed(ActionIndex pass,
+                                                          const std::vector<SegmentListId>& lists) const {
+        std::vector<std::int32_t> found;
+        const Segment* paused = nullptr;  // the segment whose layer is not complete
+        InstructionIndex next = 0;        // the first instruction of the whole body that has not been run
+        for (const SegmentListId list : lists) {
+            for (const Segment& segment : ranks_.segment_lists[list]) {
                 const Body& body = program_.bodies[segment.body];
                 if (!is_pass(body.phase) || only_waits(body)) continue;
-                if (name_of(body.phase) != name_of(action.kind)) {
-                    refuse(a, "it runs another kind of pass over layer {}", segment.layer);
+                if (name_of(body.phase) != name_of(ranks_.actions[pass].kind)) {
+                    refuse(pass, "it runs another kind of pass over layer {}", segment.layer);
                 }
-                found.push_back(segment.layer);
+                const bool goes_on = paused != nullptr && segment.layer == paused->layer &&
+                                     body.whole == program_.bodies[paused->body].whole && body.first_in_whole == next;
+                if (paused != nullptr ? !goes_on : body.first_in_whole != 0) {
+                    refuse(pass, "it does not go on where it paused in layer {}",
+                           paused != nullptr ? paused->layer : segment.layer);
+                }
+                if (paused == nullptr) found.push_back(segment.layer);
+                next = body.first_in_whole + static_cast<std::int32_t>(body.instructions.size());
+                const bool is_complete =
+                    body.whole < 0 || next == program_.bodies[body.whole].instructions.next_index();
+                paused = is_complete ? nullptr : &segment;
             }
+        }
+        if (paused != nullptr) refuse(pass, "it does not complete layer {}", paused->layer);
+        return found;
+    }
+
+    /// A forward passes the chunk's layers in order, a backward in reverse. Each pass is checked once per kind, chunk
+    /// and segment lists.
+    void check_layers() const {
+        std::set<std::tuple<ActionKind, ChunkIndex, std::vector<SegmentListId>>> seen;
+        for (const ActionIndex a : ranks_.actions.indices()) {
+            const Action& action = ranks_.actions[a];
+            if (!is_pass(action.kind) || !action.begins()) continue;
+            const std::vector<SegmentListId> lists = lists_of(a);
+            if (!seen.emplace(action.kind, action.chunk, lists).second) continue;
+            std::vector<std::int32_t> expected = layers_of(ranks_.chunks[action.chunk]);
+            if (action.kind != ActionKind::forward) std::reverse(expected.begin(), expected.end());
+            const std::vector<std::int32_t> found = layers_passed(a, lists);
             if (found == expected) continue;
             refuse(a, "the {} layers that it passes are not the chunk's {} layers in order", found.size(),
                    expected.size());
@@ -240,6 +301,7 @@ class Counter : ClassRule {
 
     const ScheduleShape shape_ = schedule_shape(plan_);
     ActionsByKind once_;                                           // those that a step has once
+    IndexedVector<ActionIndex, ActionIndex> last_part_;            // by the first action of a pass; of others: itself
     IndexedVector<ChunkIndex, std::vector<ActionsByKind>> table_;  // by chunk, then micro-batch
 };
 

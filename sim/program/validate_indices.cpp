@@ -69,6 +69,7 @@ class BodyChecker {
             if (!names.insert(instruction.name).second) refuse("two instructions are named '{}'", instruction.name);
         }
         if (counts != body_.stream_counts) refuse("stream_counts do not match its instructions");
+        if (body_.whole >= 0 || body_.first_in_whole != 0) check_part();
     }
 
   private:
@@ -76,6 +77,27 @@ class BodyChecker {
     [[noreturn]] void refuse(Form<T...> form, const T&... values) const {
         fail(program_, kIndices, {}, "body {}: {}", b_, text(form, values...));
     }
+    /// The body is a part of another one: it has the same slots, and instructions of the same names and operators.
+    void check_part() const {
+        const auto first = body_.first_in_whole;
+        const bool exists = inside(body_.whole, program_.bodies) && program_.bodies[body_.whole].whole < 0;
+        if (!exists || !is_part(first.value(), static_cast<std::int32_t>(body_.instructions.size()),
+                                program_.bodies[body_.whole].instructions.size())) {
+            refuse("it is no part of body {}", body_.whole);
+        }
+        const Body& whole = program_.bodies[body_.whole];
+        if (body_.slots != whole.slots || body_.phase != whole.phase) refuse("its slots are not those of its whole");
+        for (const InstructionIndex i : body_.instructions.indices()) {
+            const Instruction& own = body_.instructions[i];
+            const Instruction& other = whole.instructions[first + i.value()];
+            if (own.name == other.name && own.stream == other.stream && own.communication == other.communication &&
+                own.operator_count == other.operator_count) {
+                continue;
+            }
+            refuse(own, "is not '{}' of the whole body {}", other.name, body_.whole);
+        }
+    }
+
     template <typename... T>
     [[noreturn]] void refuse(const Instruction& instruction, Form<T...> form, const T&... values) const {
         refuse("instruction '{}' {}", instruction.name, text(form, values...));

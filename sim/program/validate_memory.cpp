@@ -51,12 +51,14 @@ class Footprint : ClassRule {
         std::int64_t largest = 0;
         IndexedVector<BodyId, bool> seen(program_.bodies.size());
         for (const SegmentList& list : ranks_.segment_lists) {
-            for (const Segment& segment : list) seen[segment.body] = true;
+            for (const Segment& segment : list) {
+                seen[segment.body] = true;
+                largest = std::max(largest, segment.transient_base + program_.bodies[segment.body].transient_bytes);
+            }
         }
         for (const BodyId b : seen.indices()) {
             if (!seen[b]) continue;
             const Body& body = program_.bodies[b];
-            largest = std::max(largest, body.transient_bytes);
             at_most(text("body {}: transient_live_peak", b), body.transient_live_peak, body.transient_bytes);
             for (const models::SlotIndex index : touched[b]) {
                 const Slot& slot = body.slots[index];

@@ -3,6 +3,49 @@
 
 namespace orrery::parity {
 
+namespace {
+
+/// Two passes take turns, so that each computes while the other's tokens travel.
+std::vector<Case> overlapped_cases() {
+    using program::DataParallel;
+    using program::Schedule;
+    const Shape one_stage{.name = "dp2_ep2_overlapped", .dp = 2, .ep = 2, .overlaps_experts = true};
+    Shape v = one_stage;
+    v.name = "dp2_pp2_dualpipe_v_ep2_overlapped";
+    v.pp = 2;
+    v.schedule = Schedule::dualpipe_v;
+    v.chunks = 2;
+    Shape dualpipe = v;
+    dualpipe.name = "dp2_pp2_dualpipe_ep2_zero1_overlapped";
+    dualpipe.schedule = Schedule::dualpipe;
+    dualpipe.data_parallel = DataParallel::zero1;
+    Shape interleaved = v;
+    interleaved.name = "dp2_pp2_interleaved_ep2_overlapped";
+    interleaved.schedule = Schedule::interleaved;
+    Shape fused = interleaved;
+    fused.name += "_fused_transfers";
+    fused.adjust = [](models::Implementation& implementation) {
+        implementation.pipeline.posts_interleaved_receives_ahead = false;
+    };
+    Shape tensor = interleaved;
+    tensor.name = "dp2_tp2_pp2_sp_interleaved_ep2_etp2_zero2_overlapped";
+    tensor.tp = tensor.etp = 2;
+    tensor.sequence_parallel = true;
+    tensor.data_parallel = DataParallel::zero2;
+    Shape again = v;
+    again.name += "_recompute_full";
+    again.memory = {.recompute = program::Recompute::full};
+    std::vector<Case> cases;
+    for (const char* model : {"tiny-mixtral", "tiny-deepseek"}) {
+        for (const Shape& shape : {one_stage, v, dualpipe, interleaved, fused, tensor, again}) {
+            cases.push_back({model, shape});
+        }
+    }
+    return cases;
+}
+
+}  // namespace
+
 std::vector<Case> expert_mesh_cases() {
     using program::DataParallel;
     const Shape plain{.name = "dp2_tp2_sp_ep2_etp2", .dp = 2, .tp = 2, .sequence_parallel = true, .ep = 2, .etp = 2};
@@ -44,6 +87,7 @@ std::vector<Case> expert_mesh_cases() {
     for (const Shape& shape : {plain, zero1, cut_over_data, whole}) {
         cases.push_back({"tiny-mixtral-clipped-sgd", shape});
     }
+    for (const Case& one : overlapped_cases()) cases.push_back(one);
     return cases;
 }
 

@@ -578,6 +578,7 @@ program::Plan make_plan(const Case& one) {
     plan.parallelism.cp = shape.cp;
     plan.parallelism.ep = shape.ep;
     plan.parallelism.etp = shape.etp;
+    plan.parallelism.overlaps_experts = shape.overlaps_experts;
     // Room for all tokens on one rank, since the real router is uneven.
     plan.training.expert_load.largest = static_cast<double>(shape.ep);
     plan.parallelism.context_parallel = shape.context_parallel;

@@ -32,6 +32,7 @@ struct Shape {
     const char* precision = "fp32";
     bool reduces_always = false;  // reduce gradients after every micro-batch, also with ddp, zero1 and `accumulates`
     program::VocabularyParallel vocabulary_parallel = program::VocabularyParallel::none;
+    bool overlaps_experts = false;
 };
 
 struct Case {
