@@ -16,8 +16,8 @@ namespace orrery::cli {
 /// As given on the command line.
 struct PlanSpace {
     std::string space = "default";
-    std::int64_t etp = 0;                      // 0: not given
-    std::string vocabulary_parallel, offload;  // empty: not given
+    std::int64_t etp = 0;                                       // 0: not given
+    std::string overlap_experts, vocabulary_parallel, offload;  // empty: not given
     [[nodiscard]] bool is_full() const { return space == "full"; }
 };
 

@@ -101,6 +101,9 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"etp"},
          [](const PlanResult& r) { return format_integer(r.plan.parallelism.etp); },
          [](const PlanResult& r) { return r.plan.parallelism.etp > 1; }},
+        {{"overlap", Align::left},
+         [](const PlanResult& r) { return std::string(r.plan.parallelism.overlaps_experts ? "yes" : "no"); },
+         [](const PlanResult& r) { return r.plan.parallelism.overlaps_experts; }},
         {{"pp"}, [](const PlanResult& r) { return format_integer(r.plan.parallelism.pp); }, nullptr},
         {{"sp", Align::left},
          [](const PlanResult& r) { return std::string(r.plan.parallelism.sequence_parallel ? "yes" : "no"); },
@@ -286,6 +289,7 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
             text += "shards: data-parallel ranks that share one set of shards; the sets are replicas\n";
         if (shows("gathered")) text += "gathered: whether parameters that zero3 gathers are freed after the forward\n";
         if (shows("etp")) text += "etp: tensor-parallel ranks over which each expert is sharded\n";
+        if (shows("overlap")) text += "overlap: whether passes compute while the tokens of another pass travel\n";
         if (shows("vocabulary")) text += "vocabulary: how the pipeline's stages share embedding and head\n";
         if (shows("offload")) {
             text += "offload: what is kept in host memory; activations N: those of each chunk's first N blocks\n";

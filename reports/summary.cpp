@@ -47,6 +47,9 @@ std::string layout_text(const program::Plan& plan) {
         fmt::format("  ranks        rank order {}; tp {}, cp {}, dp {}, pp {}; experts: etp {}, ep {}, edp {}\n",
                     program::mesh_order_text(parallelism), parallelism.tp, parallelism.cp, parallelism.dp,
                     parallelism.pp, parallelism.etp, parallelism.ep, parallelism.expert_dp());
+    if (parallelism.overlaps_experts) {
+        text += "  overlap      a forward and a backward pass in turns: one computes while the other's tokens travel\n";
+    }
     text += fmt::format("  data         {}", program::name_of(parallelism.data_parallel));
     if (parallelism.shards_optimizer()) {
         text += fmt::format(": {} sharded over {} ranks",

@@ -111,10 +111,14 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
     const bool settles = !row.keeps_all_alive && !row.depends_on_times();
     const std::int64_t enough = kSettledDepths * choice.pp;
     const std::int64_t few = settles ? std::min(micro_batches, enough) : 1;
-    const auto [entry, fresh] = orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, few});
+    const auto [entry, fresh] =
+        orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, few, choice.overlaps_experts});
     if (fresh) {
-        ScheduleShape shape{
-            .schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = few};
+        ScheduleShape shape{.schedule = choice.schedule,
+                            .ranks = choice.pp,
+                            .chunks = choice.chunks,
+                            .micro_batches = few,
+                            .pairs_passes = choice.overlaps_experts};
         if (!settles) shape.schedule = Schedule::one_f_one_b;
         for (const auto& order : program::compute_orders(shape)) {
             OrderFacts& facts = entry->second.emplace_back();

@@ -218,10 +218,9 @@ class AnalyticBounder {
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, program::EndWeights>, std::vector<std::int64_t>>
         layouts_;
     std::map<Choice, double> paths_;
-    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>,
-             std::vector<std::vector<program::ComputeTask>>>
-        whole_orders_;
-    std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t>, std::vector<OrderFacts>> orders_;
+    using OrderKey = std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t, bool>;
+    std::map<OrderKey, std::vector<std::vector<program::ComputeTask>>> whole_orders_;
+    std::map<OrderKey, std::vector<OrderFacts>> orders_;
     std::map<std::tuple<program::VocabularyParallel, std::int64_t, std::int64_t>, std::vector<OrderFacts>>
         vocabulary_orders_;
     // Of the last choice; members so that nothing is allocated for each choice.

@@ -31,10 +31,15 @@ bool AnalyticBounder::has_path(const Choice& choice) const {
 
 const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Choice& choice) {
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
-    const auto [entry, fresh] = whole_orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, micro_batches});
-    if (fresh)
-        entry->second = program::compute_orders(
-            {.schedule = choice.schedule, .ranks = choice.pp, .chunks = choice.chunks, .micro_batches = micro_batches});
+    const auto [entry, fresh] =
+        whole_orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, micro_batches, choice.overlaps_experts});
+    if (fresh) {
+        entry->second = program::compute_orders({.schedule = choice.schedule,
+                                                 .ranks = choice.pp,
+                                                 .chunks = choice.chunks,
+                                                 .micro_batches = micro_batches,
+                                                 .pairs_passes = choice.overlaps_experts});
+    }
     return entry->second;
 }
 

@@ -13,6 +13,7 @@
 #include "sim/planner/excluded.h"
 #include "sim/planner/tried_degrees.h"
 #include "sim/program/mesh.h"
+#include "sim/program/pass_pairs.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/schedule.h"
 
@@ -37,6 +38,7 @@ std::string name_of_plan(const Plan& plan, const Choice& choice) {
     if (p.cp > 1) name += "-cp" + std::to_string(p.cp);
     if (p.ep > 1) name += "-ep" + std::to_string(p.ep);
     if (p.etp > 1) name += "-etp" + std::to_string(p.etp);
+    if (p.overlaps_experts) name += "-overlap";
     if (p.sequence_parallel) name += "-sp";
     if (p.data_parallel != DataParallel::ddp) name += "-" + name_of(p.data_parallel);
     if (p.dp_shard > 0) name += "-shard" + std::to_string(p.dp_shard);
@@ -200,8 +202,17 @@ class Lister {
             for (const std::int64_t chunks : chunk_counts(choice)) {
                 if (!is_wanted(request_.chunks, chunks)) continue;
                 choice.chunks = chunks;
-                list_vocabularies(choice);
+                list_overlaps(choice);
             }
+        }
+    }
+
+    /// Whether passes overlap with the tokens of another pass; tried only where check_plan may allow it.
+    void list_overlaps(Choice choice) {
+        const bool may_overlap = choice.ep > 1 && program::has_pairs_on(choice.schedule, choice.pp);
+        for (const bool overlaps : either(request_.overlaps_experts, request_.tries_expert_overlap && may_overlap)) {
+            choice.overlaps_experts = overlaps;
+            list_vocabularies(choice);
         }
     }
 
@@ -540,6 +551,7 @@ Parallelism mesh_of(const PlanRequest& request, const Choice& choice) {
     p.cp = choice.cp;
     p.ep = choice.ep;
     p.etp = choice.etp;
+    p.overlaps_experts = choice.overlaps_experts;
     p.sequence_parallel = choice.sequence_parallel;
     if (choice.cp > 1) p.context_parallel = context_parallel_of(request);
     p.schedule = choice.schedule;
@@ -568,6 +580,7 @@ program::Plan plan_of(const PlanRequest& request, const Choice& choice) {
               .rates = request.rates,
               .origins = request.origins};
     const Parallelism& p = plan.parallelism;
+    if (p.overlaps_experts) plan.origins.emplace("/parallelism/overlaps_experts", "planner");
     plan.training.micro_batch_size = choice.micro_batch;
     program::MemorySavings& memory = plan.training.memory;
     memory.recompute = choice.recompute;

@@ -35,6 +35,7 @@ struct Sharding {
 /// The properties that distinguish candidates; the rest comes from the request.
 struct Choice {
     std::int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1, etp = 1;
+    bool overlaps_experts = false;
     bool sequence_parallel = false;
     program::Schedule schedule = program::Schedule::one_f_one_b;
     program::VocabularyParallel vocabulary = program::VocabularyParallel::none;
@@ -79,7 +80,7 @@ struct CandidateList {
     }
     /// Whether candidates with this pipeline and sharding may offload activations, and whether they have to.
     [[nodiscard]] bool may_offload_activations(const Choice& pipeline) const {
-        return offloads_activations && !row_of(pipeline.schedule).splits_backward();
+        return offloads_activations && !pipeline.overlaps_experts && !row_of(pipeline.schedule).splits_backward();
     }
     [[nodiscard]] bool must_offload_activations(const Sharding& sharding) const {
         return !keeps_on_device && sharding.offload == Offload::none;

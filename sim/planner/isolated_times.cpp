@@ -67,10 +67,11 @@ CommunicationTimes communication_times(const Operation& operation, GroupAxis axi
 }
 
 IsolatedTimes::IsolatedTimes(const program::Program& program, const topologies::Cluster& cluster,
-                             const RooflineCost& cost)
+                             const RooflineCost& cost, bool hides_tokens)
     : program_(program),
       cluster_(cluster),
       cost_(cost),
+      hides_tokens_(hides_tokens),
       instruction_times_(program.bodies.size()),
       draws_(program.bodies.size()) {
     // With pp as the slowest axis, stages are contiguous ranges of ranks. If each is a whole number of nodes, their
@@ -181,9 +182,10 @@ void IsolatedTimes::play(ClassIndex rank_class, BodyId id, StreamEnds& ends) {
         double& stream = ends[instruction.stream];
         double start = stream;
         for (const InstructionIndex before : instruction.after) start = std::max(start, end[before]);
-        const bool transfers = program::is_pipeline(instruction.stream);
+        const bool is_free =
+            program::is_pipeline(instruction.stream) || (hides_tokens_ && instruction.stream == Stream::ep);
         double duration = computation[i].seconds;
-        if (instruction.is_communication && !transfers) {
+        if (instruction.is_communication && !is_free) {
             const CommunicationTimes& times = times_of(rank_class, instruction.communication);
             duration = times.seconds;
             held[instruction.stream] = times.held;

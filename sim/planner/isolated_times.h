@@ -71,8 +71,10 @@ class ComputeDraws {
 
 class IsolatedTimes {
   public:
-    /// Keeps references to its arguments.
-    IsolatedTimes(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost);
+    /// Keeps references to its arguments. `hides_tokens`: tokens are not waited for, since another pass computes while
+    /// they travel.
+    IsolatedTimes(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
+                  bool hides_tokens = false);
 
     /// Computation time of the list, body by body: from the start of a body's first computation to the end of its last,
     /// including waits for communication that itself waits for earlier computation of the body.
@@ -121,6 +123,7 @@ class IsolatedTimes {
     const program::Program& program_;
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;
+    bool hides_tokens_;
     bool stages_lie_alike_ = false;  // the groups of all pipeline ranks have the same placement
     std::map<std::pair<program::ClassIndex, program::GroupAxis>, GroupPlacement> placements_;
     struct CommunicationKey {

@@ -118,6 +118,7 @@ bool narrows_gradients(const program::Precision& precision) {
 /// One stage, two micro-batches, one bucket.
 Plan plan_of_layers(const PlanRequest& request, const Choice& key, bool wide) {
     Plan plan = plan_of(request, key);
+    plan.parallelism.overlaps_experts = false;  // layers are read one by one
     // Two micro-batches, of which the first is read: its backward reduces no gradients.
     plan.training.global_batch_size = 2 * key.dp * key.micro_batch;
     // One bucket, reduced after all backward passes; with more, the layers' last backward bodies would all differ.
@@ -155,9 +156,10 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
 }
 
 /// Costs with whole backward passes: how much longer those of `wide` take.
-void read_wide(const Program& wide, const topologies::Cluster& cluster, const RooflineCost& cost, LayerCosts& costs) {
+void read_wide(const Program& wide, const topologies::Cluster& cluster, const RooflineCost& cost, bool hides_tokens,
+               LayerCosts& costs) {
     const RankClass& ranks = wide.classes.front();
-    IsolatedTimes times(wide, cluster, cost);
+    IsolatedTimes times(wide, cluster, cost, hides_tokens);
     std::vector<double> seconds(costs.of_kind.size());
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::backward).segments]) {
         if (wide.bodies[segment.body].phase != program::Phase::backward) continue;
@@ -201,8 +203,9 @@ std::shared_ptr<const LayerKinds> layer_by_layer(const models::ModelSpec& whole,
     return std::make_shared<LayerKinds>(std::move(layers), at(few.layers + 2));
 }
 
-/// Costs with whole backward passes.
-LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster, const RooflineCost& cost) {
+/// Costs with whole backward passes. `hides_tokens`: without waits for tokens, during which another pass computes.
+LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
+                      bool hides_tokens) {
     const RankClass& ranks = program.classes.front();
     LayerCosts costs;
     costs.of_kind.resize(at(program.plan->model.layers + 2));
@@ -212,7 +215,7 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         const bool expert = parameter.range == program::ParameterRange::expert;
         (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
     }
-    IsolatedTimes times(program, cluster, cost);
+    IsolatedTimes times(program, cluster, cost, hides_tokens);
     const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
         return ranks.segment_lists[action_of(ranks, kind).segments];
     };
@@ -280,6 +283,7 @@ Choice layer_costs_key(const Choice& choice) {
             .cp = choice.cp,
             .ep = choice.ep,
             .etp = choice.etp,
+            .overlaps_experts = choice.overlaps_experts,
             .sequence_parallel = choice.sequence_parallel,
             .schedule =
                 row_of(choice.schedule).splits_backward() ? program::Schedule::zb_h1 : program::Schedule::one_f_one_b,
@@ -311,6 +315,7 @@ LayerCosting::Excerpt LayerCosting::excerpt_of(const models::ModelSpec& whole) {
 const Program& LayerCosting::program_of(const Choice& key, bool wide) {
     Choice any_size = key;
     any_size.micro_batch = 1;
+    any_size.overlaps_experts = false;
     Cut& cut = cuts_[{any_size, wide}];
     if (cut.scaled && cut.scaled->is_scalable()) return cut.scaled->at(key.micro_batch);
     if (cut.first && cut.first_size == key.micro_batch) return *cut.first;
@@ -327,7 +332,7 @@ const Program& LayerCosting::program_of(const Choice& key, bool wide) {
 
 LayerCosts LayerCosting::costs(const Choice& choice) {
     const Choice key = layer_costs_key(choice);
-    LayerCosts costs = read_whole(program_of(with_whole_backward(key), false), cluster_, cost_);
+    LayerCosts costs = read_whole(program_of(with_whole_backward(key), false), cluster_, cost_, key.overlaps_experts);
     costs.kinds = excerpt_.kinds;
     if (!narrows_gradients(few_.training.precision)) costs.has_wide_gradients = true;  // no longer
     return costs;
@@ -335,7 +340,8 @@ LayerCosts LayerCosting::costs(const Choice& choice) {
 
 void LayerCosting::add_wide_gradients(const Choice& choice, LayerCosts& costs) {
     if (costs.has_wide_gradients) return;
-    read_wide(program_of(with_whole_backward(layer_costs_key(choice)), true), cluster_, cost_, costs);
+    const Choice key = layer_costs_key(choice);
+    read_wide(program_of(with_whole_backward(key), true), cluster_, cost_, key.overlaps_experts, costs);
 }
 
 LayerCosts LayerCosting::costs_of_halves(const Choice& choice, const LayerCosts& whole) {
@@ -362,9 +368,10 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
         return program::lower(plan_of_layers(request, cut, wide));
     };
     const Choice whole = with_whole_backward(key);
-    LayerCosts costs = read_whole(lowered(whole, false), cluster, cost);
+    LayerCosts costs = read_whole(lowered(whole, false), cluster, cost, key.overlaps_experts);
     costs.kinds = every_layer(request.model);
-    if (narrows_gradients(request.training.precision)) read_wide(lowered(whole, true), cluster, cost, costs);
+    if (narrows_gradients(request.training.precision))
+        read_wide(lowered(whole, true), cluster, cost, key.overlaps_experts, costs);
     if (row_of(key.schedule).splits_backward()) read_halves(lowered(key, true), cluster, cost, costs);
     return costs;
 }

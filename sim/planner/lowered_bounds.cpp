@@ -127,7 +127,8 @@ class StepBound {
             if (action.kind == ActionKind::send_forward) rank.send_forward_s = times_.transfer_s(r, action.segments);
             if (action.kind == ActionKind::send_backward) rank.send_backward_s = times_.transfer_s(r, action.segments);
             if (is_pass(action.kind)) {
-                // A pass in parts computes while its tokens travel or not at all, and counts with what its parts compute.
+                // A pass in parts computes while its tokens travel or not at all, and counts with what its parts
+                // compute.
                 double& before_s = parts_s[{action.kind, action.chunk}];
                 const double seconds = (action.begins() ? 0 : before_s) + list_s(r, action.segments);
                 before_s = seconds;

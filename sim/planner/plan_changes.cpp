@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "sim/planner/candidates.h"
 #include "sim/planner/planner.h"
+#include "sim/program/pass_pairs.h"
 
 namespace orrery::sim {
 namespace {
@@ -75,6 +76,9 @@ class Neighbours {
     bool add(std::string description, const std::function<void(Plan&)>& apply) {
         PlanChange change{std::move(description), plan_};
         apply(change.plan);
+        Parallelism& changed = change.plan.parallelism;
+        const bool has_pairs = program::has_pairs_on(changed.schedule, changed.pp);
+        changed.overlaps_experts = changed.overlaps_experts && changed.ep > 1 && has_pairs;
         try {
             program::check_plan(change.plan, "a changed plan");
         } catch (const InputError&) {
@@ -128,6 +132,10 @@ class Neighbours {
             (void)add(instead("ep", std::to_string(ep), std::to_string(p_.ep)),
                       [ep](Plan& plan) { plan.parallelism.ep = ep; });
         }
+        if (p_.ep == 1 || !program::has_pairs_on(p_.schedule, p_.pp)) return;
+        (void)add(p_.overlaps_experts ? "passes that wait for their own tokens"
+                                      : "passes that compute while the tokens of another pass travel",
+                  [](Plan& plan) { plan.parallelism.overlaps_experts = !plan.parallelism.overlaps_experts; });
     }
 
     void sharding() {

@@ -54,11 +54,13 @@ struct PlanRequest {
     bool tries_keeping_parameters = false;  // zero3: also without freeing parameters after the forward pass
     bool tries_rank_orders = false;         // also pp before dp
     bool tries_part_sets = false;           // selective recomputation of more or fewer parts than selective_parts()
+    bool tries_expert_overlap = false;      // also passes that compute while the tokens of another pass travel
     bool tries_expert_tensor = false;  // also experts that are sharded over some or all tensor-parallel ranks (etp)
     // 0: any; otherwise only plans with this degree or micro-batch size.
     std::int64_t tp = 0, pp = 0, dp = 0, cp = 0, ep = 0, micro_batch_size = 0, chunks = 0, dp_shard = 0;
     std::int64_t etp = 0;                                     // 0: 1, or any if tries_expert_tensor
     std::optional<bool> reshard_after_forward, pp_before_dp;  // empty: any
+    std::optional<bool> overlaps_experts;                     // empty: false, or any if tries_expert_overlap
     std::vector<std::int64_t> stage_layers;                   // blocks of each virtual stage; empty: any
     std::map<std::string, std::string> origins;
     std::optional<double> memory_margin_gib;  // see memory_per_rank_bytes
@@ -88,8 +90,9 @@ inline constexpr std::int64_t kLeastContextPositions = 1024;
 /// find.
 void allow_every_technique(PlanRequest& request);
 
-/// Also allows what the implementation has of expert tensor parallelism, DualPipe-V, vocabulary parallelism and
-/// offload. A request that allows every technique is left as it is otherwise.
+/// Also allows what the implementation has of expert tensor parallelism, passes that overlap with the tokens of another
+/// pass, DualPipe-V, vocabulary parallelism and offload. A request that allows every technique is left as it is
+/// otherwise.
 void allow_full_space(PlanRequest& request);
 
 struct PlanSearch {

@@ -31,7 +31,7 @@ struct Values {
     std::set<Offload> offloads;
     std::set<program::DataParallel> kinds;
     bool without_sp = false, with_sp = false, even = false, uneven = false, freed = false, kept = false,
-         dp_first = false, pp_first = false;
+         dp_first = false, pp_first = false, serial = false, overlapping = false;
 
     explicit Values(const CandidateList& list) {
         for (const Family& family : list.families) {
@@ -59,6 +59,7 @@ struct Values {
         }
         chunks.insert(choice.chunks);
         (choice.sequence_parallel ? with_sp : without_sp) = true;
+        (choice.overlaps_experts ? overlapping : serial) = true;
         (choice.ends == program::EndWeights() ? even : uneven) = true;
     }
     void add(const Sharding& sharding, const Choice& choice) {
@@ -93,6 +94,7 @@ std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, c
     add("cp", numbers(values.cp));
     if (request.model.has_experts()) add("ep", numbers(values.ep));
     if (values.etp != std::set<std::int64_t>{1}) add("etp", numbers(values.etp));
+    if (values.overlapping) add("expert overlap", either(values.serial, "no", values.overlapping, "yes"));
     add("pp", numbers(values.pp));
     add("dp", numbers(values.dp));
     add("sp", either(values.without_sp, "no", values.with_sp, "yes"));
@@ -179,6 +181,10 @@ std::vector<std::string> outside(const PlanRequest& request, const CandidateList
     } else if (!tries_etp && request.model.has_experts() &&
                (supports.source.empty() || models::Support::lists(supports.axes, "etp"))) {
         texts.emplace_back("experts sharded over tensor-parallel ranks (etp)");
+    }
+    const bool tries_overlap = request.tries_expert_overlap || request.overlaps_experts.has_value();
+    if (!tries_overlap && request.model.has_experts() && (supports.source.empty() || supports.overlaps_experts)) {
+        texts.emplace_back("passes that compute while the tokens of another pass travel to experts");
     }
     texts.emplace_back("other orders of the mesh's axes, and other placements of ranks");
     for (const Exclusion& exclusion : request.excluded) texts.push_back("excluded: " + text_of(exclusion));

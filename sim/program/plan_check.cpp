@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "sim/program/mesh.h"
+#include "sim/program/pass_pairs.h"
 #include "sim/program/plan.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/schedule.h"
@@ -246,17 +247,10 @@ class PlanChecker {
             require(good, "/parallelism/overlaps_experts", true, allowed, args...);
         };
         needs(p_.ep > 1, "false, because ep is 1 and no tokens travel");
-        needs(
-            row_of(p_.schedule).has_pairs,
-            R"(false, because schedule {} has no pairs of a forward and an independent backward; "interleaved-1f1b", )"
-            R"("dualpipe" and "dualpipe-v" have them, and "1f1b" if pp is 1)",
-            p_.schedule);
-        // With a pipeline, the block of a stage would wait for both neighbours in turn.
-        needs(
-            p_.pp == 1 || p_.schedule != Schedule::one_f_one_b,
-            R"(false, because schedule {} has independent pairs only if pp is 1; with pp above 1 "interleaved-1f1b", )"
-            R"("dualpipe" and "dualpipe-v" have them)",
-            p_.schedule);
+        needs(has_pairs_on(p_.schedule, p_.pp),
+              R"(false, because schedule {} has no pairs of a forward and an independent backward with pp {}; )"
+              R"("interleaved-1f1b", "dualpipe" and "dualpipe-v" have them, and "1f1b" if pp is 1)",
+              p_.schedule, p_.pp);
         // Two passes are under way at once, and there is only one window.
         needs(!p_.shards_parameters(),
               R"(false, because data_parallel is {} and gathers the units of one pass at a time)", p_.data_parallel);

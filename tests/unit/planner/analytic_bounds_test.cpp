@@ -190,6 +190,30 @@ PlanRequest spread(PlanRequest request) {
     return request;
 }
 
+/// Pipelines whose passes overlap with the tokens of another pass.
+PlanRequest overlapping(PlanRequest request) {
+    request = full(std::move(request));
+    request.overlaps_experts = true;
+    return request;
+}
+
+TEST(Bounds, AreBelowMemoryAndStepOfOverlappingPasses) {
+    std::set<Schedule> schedules;
+    Shares shares;
+    for (const Drawn& drawn : {draw(overlapping(request_for("mixtral-8x7b", 32, 64, 4096)), 60),
+                               draw(overlapping(request_for("mixtral-8x7b", 32, 64, 4096, "megatron-core")), 60),
+                               draw(overlapping(request_for("deepseek-v3", 128, 128, 4096)), 20)}) {
+        expect_below(drawn, shares);
+        for (const Choice& choice : drawn.choices) {
+            EXPECT_TRUE(choice.overlaps_experts);
+            schedules.insert(choice.schedule);
+        }
+    }
+    EXPECT_EQ(schedules, (std::set{Schedule::one_f_one_b, Schedule::interleaved, Schedule::dualpipe_v}));
+    EXPECT_GT(shares.memory / shares.count, 0.8);
+    EXPECT_GT(shares.analytic / shares.count, 0.7);
+}
+
 TEST(Bounds, AreBelowMemoryAndStepOfTheFullSpace) {
     std::set<VocabularyParallel> vocabularies;
     std::set<Offload> offloads;

@@ -581,5 +581,75 @@ TEST(CheckPlanRules, EncodersAndAlibiAllowContextParallelism) {
     }
 }
 
+/// dualpipe-v on two pipeline ranks, with experts on two ranks of each stage.
+void overlap_experts(Plan& p) {
+    p.model = with_experts(p.model);
+    p.parallelism.dp = p.parallelism.pp = p.parallelism.ep = p.parallelism.chunks = 2;
+    p.parallelism.schedule = Schedule::dualpipe_v;
+    p.parallelism.overlaps_experts = true;
+}
+constexpr const char* kNoPairs = "/parallelism/overlaps_experts: got true; allowed: false, because schedule ";
+
+INSTANTIATE_TEST_SUITE_P(
+    ExpertOverlap, ParallelismRule,
+    testing::Values(Rule{"TokensTravel", overlap_experts,
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.ep = 1;
+                         },
+                         "/parallelism/overlaps_experts: got true; allowed: false, because ep is 1"},
+                    Rule{"PassesStandInPairs",
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.schedule = Schedule::interleaved;
+                         },
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.schedule = Schedule::zb_v;
+                         },
+                         kNoPairs},
+                    Rule{"OneStageHasPairs",
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.pp = p.parallelism.chunks = 1;
+                             p.parallelism.schedule = Schedule::one_f_one_b;
+                         },
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.chunks = 1;
+                             p.parallelism.schedule = Schedule::one_f_one_b;
+                         },
+                         kNoPairs},
+                    Rule{"UnitsAreGatheredForOnePass",
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.data_parallel = DataParallel::zero2;
+                         },
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.data_parallel = DataParallel::zero3;
+                         },
+                         "/parallelism/overlaps_experts: got true; allowed: false, because data_parallel is \"zero3\""},
+                    Rule{"OffloadedActivationsReturnForOnePass", overlap_experts,
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.parallelism.schedule = Schedule::interleaved;
+                             p.training.memory.offload_layers = 1;
+                         },
+                         "/parallelism/overlaps_experts: got true; allowed: false, because offload_layers is 1"},
+                    Rule{"TheImplementationHasIt",
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.implementation = models::load_implementation("megatron-core");
+                             p.parallelism.schedule = Schedule::interleaved;
+                         },
+                         [](Plan& p) {
+                             overlap_experts(p);
+                             p.implementation = models::load_implementation("torchtitan");
+                             p.parallelism.schedule = Schedule::interleaved;
+                         },
+                         "/parallelism/overlaps_experts: got true; allowed: false, because implementation"}),
+    rule_name);
+
 }  // namespace
 }  // namespace orrery::program
