@@ -76,6 +76,15 @@ std::vector<InFlight> largest_states(const std::vector<ComputeTask>& order, std:
     return largest;
 }
 
+/// The order with the backward of each pair before its forward. Passes that take turns hold at least as much as so: the
+/// forward saves while the backward frees.
+std::vector<ComputeTask> backwards_first(std::vector<ComputeTask> order) {
+    for (std::size_t t = 1; t < order.size(); ++t) {
+        if (order[t].overlaps_previous) std::swap(order[t - 1], order[t]);
+    }
+    return order;
+}
+
 }  // namespace
 
 AnalyticBounder::AnalyticBounder(const PlanRequest& request, const topologies::Cluster& cluster,
@@ -122,7 +131,10 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
         if (!settles) shape.schedule = Schedule::one_f_one_b;
         for (const auto& order : program::compute_orders(shape)) {
             OrderFacts& facts = entry->second.emplace_back();
-            facts.alive = largest_states(order, choice.chunks, request_.implementation.memory.lays_out_ahead);
+            const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
+            facts.alive = choice.overlaps_experts && !lays_out_ahead
+                              ? largest_states(backwards_first(order), choice.chunks, lays_out_ahead)
+                              : largest_states(order, choice.chunks, lays_out_ahead);
             facts.forwards_ahead.assign(at(choice.chunks), 0);
             for (const ComputeTask& task : order) {
                 facts.first_backward_chunk = task.chunk;

@@ -19,14 +19,16 @@ constexpr const char* kSchema = "orrery.plan/1";
 
 using Origins = std::map<std::string, std::string>;
 
-/// Every field of an object, and no other key. A field whose key is absent keeps its value, and its origin is noted.
+/// Every field of an object, and no other key. A field whose key is absent keeps its value, and its origin is noted
+/// unless such a key is never written for that value.
 template <HasFields Object>
 void read_object(const JsonReader& reader, Object& object, Origins& origins,
                  const models::Implementation& implementation) {
     visit_fields(object, [&](const char* key, auto& field, const auto&... limits) {
         using Field = std::remove_reference_t<decltype(field)>;
-        if (!presence_of(limits...).required && !reader.has(key)) {
-            origins.emplace(reader.pointer() + "/" + key, "default");
+        const Presence presence = presence_of(limits...);
+        if (!presence.required && !reader.has(key)) {
+            if (!presence.only_if_changed) origins.emplace(reader.pointer() + "/" + key, "default");
         } else if constexpr (std::is_same_v<Field, Precision>) {
             if (reader.kind(key) == JsonKind::string) {
                 field = precision_named(reader.choice(key, precision_names()), implementation);

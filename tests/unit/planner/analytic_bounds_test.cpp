@@ -174,9 +174,10 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
     EXPECT_GT(shares.lowered / shares.count, 0.85);
 }
 
-/// A request for the full space with these schedules.
+/// A request for the full space with these schedules, without passes that overlap.
 PlanRequest full(PlanRequest request, std::vector<Schedule> schedules = {}) {
     allow_full_space(request);
+    request.overlaps_experts = false;
     if (!schedules.empty()) request.schedules = std::move(schedules);
     return request;
 }

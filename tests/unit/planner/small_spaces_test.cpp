@@ -27,6 +27,7 @@ struct Space {
     bool is_full = false;            // allow_full_space
     std::vector<Offload> offload{};  // empty: as the space has it
     bool recomputes = true;
+    std::optional<bool> overlaps{};  // of passes with the tokens of another pass; empty: as the space has it
     /// Parts of names that occur among the best plans, so that a search that misses them fails.
     std::vector<const char*> among_best{};
 
@@ -38,6 +39,7 @@ struct Space {
         allow_every_technique(request);
         if (is_full) allow_full_space(request);
         if (!offload.empty()) request.offload = offload;
+        request.overlaps_experts = overlaps;
         if (!recomputes) request.recompute = {program::Recompute::none};
         if (request.model.has_experts()) {
             request.model.moe.first_dense_layers = std::min(layers - 1, request.model.moe.first_dense_layers);
@@ -156,8 +158,7 @@ std::vector<Space> spaces() {
          .implementation = "megatron-core",
          .tp = 1,
          .pp = 1,
-         .ep = 8,
-         .data_parallel = {DataParallel::zero1},
+         .data_parallel = {DataParallel::ddp, DataParallel::zero1},
          .fitting = 1,
          .is_full = true,
          .offload = {Offload::none},
@@ -224,6 +225,7 @@ std::vector<Space> full_spaces() {
          .pp = 1,
          .fitting = 0.1,
          .is_full = true,
+         .overlaps = false,
          .among_best = {"etp2"}},
         {.model = "llama3-8b",
          .layers = 3,
