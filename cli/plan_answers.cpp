@@ -14,7 +14,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kGroup = "Answers";
+constexpr const char* kAnswersGroup = "Answers";
 /// Meshes on which nothing fits that --explain explains.
 constexpr std::size_t kMostMeshes = 3;
 
@@ -33,7 +33,7 @@ void add_breakdown(const program::Plan& best, reports::PlanAnswers& answers) {
 }  // namespace
 
 void add_plan_answer_options(CLI::App& command, PlanAnswerOptions& options, const std::vector<CLI::Option*>& required) {
-    const auto grouped = [](CLI::Option* option) { return option->group(kGroup); };
+    const auto grouped = [](CLI::Option* option) { return option->group(kAnswersGroup); };
     CLI::Option* explain = grouped(command.add_flag(
         "--explain", options.explain,
         "Show what limits the best plan, which changes of it and of the inputs help most, and what is lacking on the "

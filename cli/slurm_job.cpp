@@ -18,7 +18,7 @@
 namespace orrery::cli {
 namespace {
 
-constexpr const char* kGroup = "On a Slurm cluster";
+constexpr const char* kSlurmGroup = "On a Slurm cluster";
 
 bool has_control_characters(const std::string& text) {
     return std::any_of(text.begin(), text.end(), [](unsigned char letter) { return std::iscntrl(letter) != 0; });
@@ -122,12 +122,12 @@ void submit(const std::string& script, const std::string& path, const exec::Slur
 void add_slurm_options(CLI::App& command, SlurmOptions& options) {
     CLI::Option* slurm =
         command.add_flag("--slurm", options.wanted, "Print an sbatch script that runs this on a cluster")
-            ->group(kGroup);
+            ->group(kSlurmGroup);
     const auto add = [&](const char* flag, auto& value, const char* help) {
-        return command.add_option(flag, value, help)->group(kGroup)->needs(slurm);
+        return command.add_option(flag, value, help)->group(kSlurmGroup)->needs(slurm);
     };
     command.add_flag("--submit", options.submit, "Write the script next to the results and submit it with sbatch")
-        ->group(kGroup)
+        ->group(kSlurmGroup)
         ->needs(slurm);
     add("--partition", options.partition, "Partition");
     add("--account", options.account, "Account");
@@ -139,7 +139,7 @@ void add_slurm_options(CLI::App& command, SlurmOptions& options) {
     command
         .add_flag("--share-nodes", options.share_nodes,
                   "Allow other jobs on the nodes; by default the job has the nodes and all their memory to itself")
-        ->group(kGroup)
+        ->group(kSlurmGroup)
         ->needs(slurm);
     add("--slurm-option", options.more, "KEY=VALUE: any other sbatch option, such as qos=high; can be repeated")
         ->allow_extra_args(false);

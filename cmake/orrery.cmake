@@ -19,9 +19,25 @@ if(ORRERY_SANITIZE)
   target_link_options(orrery_options INTERFACE -fsanitize=address,undefined)
 endif()
 
-# orrery_room(core DIRECTORIES . PUBLIC deps… PRIVATE deps…): one static library of all sources in the given folders.
+# Whether headers are parsed once for several sources (orrery_join). Other presets than release build each source by
+# itself, so that a missing #include is an error there.
+option(ORRERY_SHARE_HEADERS "Parse headers once for several sources" OFF)
+
+# orrery_join(targets…): compiles the sources of each target together, up to eight at a time, so that the headers are
+# parsed, and the functions that they define in line compiled, once for all of them. Half of the time of most sources
+# goes there. With more sources at a time two cores would wait for the last of them, and a change would compile more.
+# The anonymous namespaces of joined sources are one: what two of them need belongs in a header, and different things
+# have different names.
+function(orrery_join)
+  if(ORRERY_SHARE_HEADERS)
+    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  endif()
+endfunction()
+
+# orrery_room(core DIRECTORIES . PUBLIC deps… PRIVATE deps…): one static library of all sources in the given folders,
+# which are compiled together (orrery_join) unless SEPARATE is given.
 function(orrery_room name)
-  cmake_parse_arguments(ROOM "" "" "DIRECTORIES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ROOM "SEPARATE" "" "DIRECTORIES;PUBLIC;PRIVATE" ${ARGN})
   set(sources)
   foreach(directory IN LISTS ROOM_DIRECTORIES)
     file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${directory}/*.cpp
@@ -39,6 +55,9 @@ function(orrery_room name)
   endif()
   add_library(orrery_${name} STATIC ${sources})
   target_link_libraries(orrery_${name} PUBLIC orrery_options ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE})
+  if(NOT ROOM_SEPARATE)
+    orrery_join(orrery_${name})
+  endif()
 endfunction()
 
 # orrery_embed(target function files…): compiles data files into the target. Generates a source that defines
@@ -53,6 +72,8 @@ function(orrery_embed target function)
     COMMENT "Embedding the data files of ${target}"
     VERBATIM)
   target_sources(${target} PRIVATE ${output})
+  # Compiles at once, and each of them has the same names.
+  set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # orrery_compile_quickly(targets…): no optimisation, for test executables: their own code runs briefly but is slow to
@@ -63,41 +84,18 @@ function(orrery_compile_quickly)
   endforeach()
 endfunction()
 
+# orrery_optimize_less(rooms…): for rooms that read and write text, where no command spends its time. Compiles a fifth
+# faster.
+function(orrery_optimize_less)
+  foreach(room IN LISTS ARGN)
+    target_compile_options(orrery_${room} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  endforeach()
+endfunction()
+
 # orrery_optimize(sources…): the exception, for test sources that compute for longer than they take to compile. After
-# orrery_compile_quickly of their target.
+# orrery_compile_quickly of their target. They are not joined with others.
 function(orrery_optimize)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>" SKIP_PRECOMPILE_HEADERS ON)
-endfunction()
-
-# Whether headers are parsed once for several sources (orrery_precompile, orrery_join). Other presets than release build
-# each source by itself, so that a missing #include is an error there.
-option(ORRERY_SHARE_HEADERS "Parse headers once for several sources" OFF)
-
-# orrery_join(targets…): compiles the sources of each target together, up to a dozen at a time. Pays where headers define
-# many functions in line (CLI11, googletest, nlohmann/json), which otherwise are compiled again for each source: the
-# command's sources take a quarter of the time.
-function(orrery_join)
-  if(ORRERY_SHARE_HEADERS)
-    set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
-  endif()
-endfunction()
-
-# orrery_precompile(target headers…): the headers are parsed once for all sources of a test executable, which saves half a
-# second for each. Rooms do not gain: with optimisation the time goes elsewhere, and g++ 12 reports warnings from inside
-# precompiled headers.
-function(orrery_precompile target)
-  set(few_sources 4)  # a target with fewer does not win back the time of the precompiled header itself
-  get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "\\.cpp$")
-  list(LENGTH sources count)
-  if(NOT ORRERY_SHARE_HEADERS OR count LESS few_sources)
-    return()
-  endif()
-  target_precompile_headers(${target} PRIVATE <gtest/gtest.h> <algorithm> <array> <functional> <map> <memory> <optional>
-                                              <set> <string> <utility> <vector> ${ARGN})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -fpch-preprocess)  # for ccache
-  endif()
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>")
 endfunction()
 
 # orrery_test(name libraries…): one test executable from all sources in tests/unit/<name>.
@@ -108,7 +106,7 @@ function(orrery_test name)
     target_link_libraries(${name}_test PRIVATE orrery_options ${ARGN} GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     orrery_compile_quickly(${name}_test)
-    orrery_precompile(${name}_test)
+    orrery_join(${name}_test)
     gtest_discover_tests(${name}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
   endif()
 endfunction()

@@ -52,6 +52,12 @@ template <NamedEnum Enum>
 [[nodiscard]] inline std::string in_quotes(std::string_view text) {
     return std::string(1, '"').append(text) + '"';
 }
+/// a, b, c
+[[nodiscard]] inline std::string comma_list(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+    return text;
+}
 /// "a", "b", "c"
 [[nodiscard]] inline std::string quoted_list(const std::vector<std::string>& names) {
     std::string text;

@@ -47,6 +47,11 @@ class Index {
     Rep value_ = 0;
 };
 
+/// The position in a container of an index that has no type of its own.
+[[nodiscard]] constexpr std::size_t at(std::int64_t index) {
+    return static_cast<std::size_t>(index);
+}
+
 /// The indices from `first` up to but excluding `last`, in steps of kStep (1 or -1).
 template <typename I, std::int32_t kStep = 1>
 class IndexRange {

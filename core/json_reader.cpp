@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/enum_names.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -82,13 +83,8 @@ std::string printed(const Value& value) {
     return "?";
 }
 
-std::string joined(const std::vector<std::string>& names) {
-    std::string result;
-    for (const std::string& name : names) {
-        if (!result.empty()) result += ", ";
-        result += name;
-    }
-    return result.empty() ? "none" : result;
+std::string list_or_none(const std::vector<std::string>& names) {
+    return names.empty() ? "none" : comma_list(names);
 }
 
 std::string position_in(const std::string& text, std::size_t offset) {
@@ -276,7 +272,7 @@ struct JsonReader::Node {
     [[nodiscard]] const Value& require(const std::string& key, const std::string& allowed) const {
         if (const Value* value = find(key)) return *value;
         throw InputError(document->file + ": " + pointer_to(key) + ": the key is missing; allowed: " + allowed +
-                         "; keys here: " + joined(object->names));
+                         "; keys here: " + list_or_none(object->names));
     }
     [[nodiscard]] const Value& require(const std::string& key, JsonKind kind, const std::string& allowed) const {
         const Value& value = require(key, allowed);
@@ -462,7 +458,7 @@ void JsonReader::finish() const {
     const std::string hint = nearest.empty() ? ";" : "; did you mean " + quoted(nearest) + "?";
     const Value& value = node_->object->items[node_->object->lookup.at(key)];
     throw InputError(file() + ": " + node_->pointer_to(key) + ": unknown key, got " + printed(value) + hint +
-                     " allowed keys: " + joined({node_->known.begin(), node_->known.end()}));
+                     " allowed keys: " + list_or_none({node_->known.begin(), node_->known.end()}));
 }
 
 std::vector<std::string> JsonReader::unread_keys() const {

@@ -58,6 +58,7 @@ using Picoseconds = Quantity<struct PicosecondsTag, std::int64_t>;  // int64 hol
 using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
 
 inline constexpr double kPicosecondsPerSecond = 1e12;
+inline constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 inline constexpr double kGigabyte = 1e9;                   // GB, bandwidths
 inline constexpr double kGibibyte = 1024.0 * 1024 * 1024;  // GiB, memory capacity
 

@@ -27,7 +27,7 @@ constexpr std::int64_t kCopyBytes = std::int64_t{96} << 20;  // more than a core
 constexpr int kCopies = 5;
 constexpr std::int64_t kMessagesInMemory = 6;  // buffer size in largest messages, to exceed the caches
 
-double seconds_since(std::int64_t begin_ns) {
+double seconds_since_ns(std::int64_t begin_ns) {
     return static_cast<double>(now_ns() - begin_ns) * 1e-9;
 }
 
@@ -44,7 +44,7 @@ double copy_bytes_per_s() {
     for (int i = 0; i < kCopies; ++i) {
         const std::int64_t begin = now_ns();
         std::memcpy(to.data(), from.data(), static_cast<std::size_t>(bytes));
-        seconds.push_back(seconds_since(begin));
+        seconds.push_back(seconds_since_ns(begin));
     }
     return 2.0 * static_cast<double>(bytes) / median(seconds);
 }
@@ -97,7 +97,7 @@ class TransportMeter {
                                                  .in = in,
                                                  .out = kind == CommKind::all_reduce ? in : out_.data() + place,
                                                  .group = group_}));
-            if (i >= 2) seconds.push_back(seconds_since(begin));
+            if (i >= 2) seconds.push_back(seconds_since_ns(begin));
         }
         std::fill(in_.begin(), in_.end(), 1.0F);  // in-place sums have grown
         return median(seconds);
@@ -133,7 +133,7 @@ class TransportMeter {
                 engine.wait(Stream::pp_recv_forward, engine.post(Stream::pp_recv_forward, receive));
                 engine.wait(Stream::pp_send_backward, engine.post(Stream::pp_send_backward, send));
             }
-            if (i >= 2) seconds.push_back(seconds_since(begin) / 2);
+            if (i >= 2) seconds.push_back(seconds_since_ns(begin) / 2);
         }
         return median(seconds);
     }
@@ -145,7 +145,7 @@ class TransportMeter {
             const std::int64_t sequence = engine.post(
                 Stream::dp,
                 {.kind = CommKind::all_reduce, .elements = 1, .in = in_.data(), .out = in_.data(), .group = group_});
-            seconds.push_back(seconds_since(begin));
+            seconds.push_back(seconds_since_ns(begin));
             engine.wait(Stream::dp, sequence);
         }
         return median(seconds);

@@ -21,8 +21,6 @@ using program::Instruction;
 using program::Segment;
 using program::Stream;
 
-constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
-
 const program::Program& checked(const program::Program& program, int world_size) {
     const program::Plan& plan = *program.plan;
     check_executable(plan, plan.name);

@@ -16,7 +16,7 @@ std::span<const EmbeddedFile> implementation_files();
 namespace orrery::models {
 namespace {
 
-constexpr const char* kSchema = "orrery.implementation/1";
+constexpr const char* kImplementationSchema = "orrery.implementation/1";
 
 bool shares_rates(const JsonReader& reader) {
     return reader.boolean_or("shares_rates", false);
@@ -87,7 +87,7 @@ Implementation load_implementation(const std::string& name) {
 
 std::string to_json_text(const Implementation& implementation) {
     JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kSchema))
+    json.set("schema", JsonValue(kImplementationSchema))
         .set("name", JsonValue(implementation.name))
         .set("version", JsonValue(implementation.version))
         .set("source", JsonValue(implementation.source));
@@ -110,7 +110,7 @@ std::vector<std::string> differences(const Implementation& a, const Implementati
 }
 
 Implementation implementation_from_json(const JsonReader& reader) {
-    reader.expect_schema(kSchema);
+    reader.expect_schema(kImplementationSchema);
     Implementation result;
     if (reader.has("based_on")) {
         const std::string base = reader.string("based_on");

@@ -205,7 +205,7 @@ void shared_backward(LayerBuilder& b, const Experts& e, SlotIndex gradient,
     });
 }
 
-void router_forward(LayerBuilder& b, Experts& e) {
+void route_forward(LayerBuilder& b, Experts& e) {
     const MixtureOfExperts& moe = b.model().moe;
     const std::int64_t tokens = b.token_rows(), h = b.model().hidden;
     b.part(BlockPart::router);
@@ -241,7 +241,7 @@ Experts experts_forward(LayerBuilder& b, SlotIndex normed, const std::string& no
     Experts e{.normed = normed};
     count_rows(b, e);
     if (moe.shared_ffn_hidden > 0) shared_forward(b, e, norm_name);
-    router_forward(b, e);
+    route_forward(b, e);
 
     b.part(BlockPart::experts);
     const std::int64_t most = e.most_rows;

@@ -7,7 +7,7 @@
 namespace orrery::models {
 namespace {
 
-constexpr const char* kSchema = "orrery.model/1";
+constexpr const char* kModelSchema = "orrery.model/1";
 
 }  // namespace
 
@@ -28,13 +28,13 @@ std::string_view name_of(MlpKind kind) {
 
 std::string to_json_text(const ModelSpec& model) {
     JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kSchema));
+    json.set("schema", JsonValue(kModelSchema));
     write_fields(json, model);
     return json.text(2) + "\n";
 }
 
 ModelSpec model_from_json(const JsonReader& reader) {
-    reader.expect_schema(kSchema);
+    reader.expect_schema(kModelSchema);
     reader.skip("source");  // origin of the figures in a hand-written file
     ModelSpec model;
     read_fields(reader, model);

@@ -33,7 +33,7 @@ double error_of(const CollectivePrediction& row) {
     return *row.predicted_us / *row.measured_us - 1;
 }
 
-std::size_t place_of(const std::string& regime) {
+std::size_t regime_place(const std::string& regime) {
     const auto* found = std::find(kRegimes.begin(), kRegimes.end(), regime);
     return static_cast<std::size_t>(found - kRegimes.begin());
 }
@@ -133,7 +133,7 @@ std::string collective_predictions_text(const std::vector<CollectivePrediction>&
         if (summary.device != device && table.row_count() > 0) table.add_rule();
         std::vector<std::string> cells = error_cells(summary.errors);
         cells.insert(cells.begin(), {summary.device == device ? "" : summary.device,
-                                     std::string(kRegimeTitles.at(place_of(summary.regime)))});
+                                     std::string(kRegimeTitles.at(regime_place(summary.regime)))});
         table.add_row(std::move(cells));
         device = summary.device;
     }

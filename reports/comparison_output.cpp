@@ -13,7 +13,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string label_of(Quantity quantity) {
+std::string row_label(Quantity quantity) {
     static constexpr auto kNames =
         name_table<Quantity::bytes_sent>({"step time", "busy", "peak memory", "bytes moved"});
     return std::string(kNames[quantity]);
@@ -42,8 +42,8 @@ std::string error_text(const std::optional<double>& error) {
     return error ? format_signed_percent(*error) : "n/a";
 }
 
-std::string label_of(const ComparisonRow& row) {
-    return label_of(row.quantity) + (row.stream.empty() ? "" : ", " + row.stream);
+std::string row_label(const ComparisonRow& row) {
+    return row_label(row.quantity) + (row.stream.empty() ? "" : ", " + row.stream);
 }
 
 std::string title_of(const Comparison& comparison) {
@@ -215,7 +215,7 @@ json comparison_object(const Comparison& comparison) {
 std::string comparison_text(const Comparison& comparison) {
     Table table({{"quantity", Align::left}, {"of", Align::left}, {"predicted"}, {"measured"}, {"error"}});
     for (const ComparisonRow& row : comparison.rows) {
-        table.add_row({label_of(row), row.scope, value_text(row.quantity, row.predicted),
+        table.add_row({row_label(row), row.scope, value_text(row.quantity, row.predicted),
                        value_text(row.quantity, row.measured), error_text(row)});
     }
     std::string text = title_of(comparison) + "\n" + table.to_text(2);
@@ -232,7 +232,7 @@ std::string comparisons_text(std::span<const Comparison> comparisons) {
         std::string name = comparisons[i].plan_name + (comparisons[i].judged ? "" : " (not judged)");
         for (const ComparisonRow& row : comparisons[i].rows) {
             if (row.scope != kAllRanks) continue;
-            table.add_row({name, label_of(row), value_text(row.quantity, row.predicted),
+            table.add_row({name, row_label(row), value_text(row.quantity, row.predicted),
                            value_text(row.quantity, row.measured), error_text(row)});
             name.clear();
         }

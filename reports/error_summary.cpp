@@ -9,17 +9,13 @@
 #include "reports/table.h"
 
 namespace orrery::reports {
-namespace {
 
-/// Quantile of sorted values, with linear interpolation.
 double quantile(const std::vector<double>& sorted, double share) {
     const double place = share * static_cast<double>(sorted.size() - 1);
     const auto below = static_cast<std::size_t>(place);
     const std::size_t above = std::min(below + 1, sorted.size() - 1);
     return sorted[below] + (sorted[above] - sorted[below]) * (place - static_cast<double>(below));
 }
-
-}  // namespace
 
 ErrorSummary error_summary(std::vector<double> errors) {
     ErrorSummary result{.rows = errors.size()};

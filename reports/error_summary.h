@@ -14,6 +14,8 @@ struct ErrorSummary {
     double bias = 0;                       // mean of the signed errors
 };
 
+/// Quantile of sorted values, of which there are some, with linear interpolation.
+[[nodiscard]] double quantile(const std::vector<double>& sorted, double share);
 [[nodiscard]] ErrorSummary error_summary(std::vector<double> errors);
 /// Table cells for rows, median, mean, p90 and bias; "-" where there are no rows.
 [[nodiscard]] std::vector<std::string> error_cells(const ErrorSummary& errors);

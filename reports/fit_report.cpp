@@ -13,7 +13,7 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-double three_digits(double value) {
+double rounded_to_three_digits(double value) {
     return std::stod(fmt::format("{:.3g}", value));
 }
 
@@ -47,7 +47,7 @@ std::string fit_report_json(const FitReport& report) {
     for (const FitReport::Figure& figure : report.figures) {
         figures.push_back({{"key", figure.key},
                            {"before", figure.before},
-                           {"fitted", three_digits(figure.fitted)},
+                           {"fitted", rounded_to_three_digits(figure.fitted)},
                            {"rows", figure.rows},
                            {"held", figure.held}});
     }

@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/enum_names.h"
 #include "reports/error_json.h"
 #include "reports/table.h"
 
@@ -54,7 +55,7 @@ std::string value_text(const std::optional<double>& value, int decimals) {
 std::string seconds_text(const std::optional<double>& value) {
     return value ? format_seconds(*value) : "-";
 }
-std::string error_text(const std::optional<double>& error) {
+std::string error_or_dash(const std::optional<double>& error) {
     return error ? format_signed_percent(*error) : "-";
 }
 
@@ -72,10 +73,10 @@ std::string each_row_text(const std::vector<RowPrediction>& rows) {
     for (const RowPrediction& row : rows) {
         if (!row.skipped.empty()) continue;
         table.add_row({row.id, seconds_text(row.predicted_step_time_s), seconds_text(row.measured_step_time_s),
-                       error_text(error_of(row.predicted_step_time_s, row.measured_step_time_s)),
+                       error_or_dash(error_of(row.predicted_step_time_s, row.measured_step_time_s)),
                        row.ran_out ? "ran out" : row.memory_kind, value_text(row.predicted_peak_memory_gib, 1),
                        value_text(row.measured_peak_memory_gib, 1),
-                       error_text(error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib)),
+                       error_or_dash(error_of(row.predicted_peak_memory_gib, row.measured_peak_memory_gib)),
                        value_text(row.predicted_memory_in_use_gib, 1), format_fixed(row.memory_allowed_gib, 0)});
     }
     return table.row_count() == 0 ? "" : table.to_text() + "\n";
@@ -100,10 +101,8 @@ std::string skipped_text(const std::vector<RowPrediction>& rows) {
     return text.empty() ? "" : "\nSkipped\n" + text;
 }
 
-std::string joined(const std::vector<std::string>& texts) {
-    std::string all;
-    for (const std::string& text : texts) all += (all.empty() ? "" : ", ") + text;
-    return all.empty() ? "-" : all;
+std::string list_or_dash(const std::vector<std::string>& texts) {
+    return texts.empty() ? "-" : comma_list(texts);
 }
 
 std::string inferred_text(const std::vector<RowPrediction>& rows) {
@@ -175,7 +174,7 @@ std::string misfits_text(const std::vector<RowPrediction>& rows, bool ran_out) {
     for (const auto& [share, row] : wrong) {
         table.add_row({row->id, value_text(row->predicted_memory_in_use_gib, 1),
                        format_fixed(row->memory_allowed_gib, 1), format_percent(share),
-                       error_text(error_of(row->predicted_peak_memory_gib, row->measured_peak_memory_gib)),
+                       error_or_dash(error_of(row->predicted_peak_memory_gib, row->measured_peak_memory_gib)),
                        row->memory_words});
     }
     return (ran_out ? "\nRan out of memory, and are said to fit (GiB)\n" : "\nRan, and are said not to fit (GiB)\n") +
@@ -286,7 +285,7 @@ std::string row_predictions_text(const std::vector<RowPrediction>& rows, RowsTex
         std::vector<std::string> cells{shortened(source.source),
                                        format_integer(static_cast<std::int64_t>(source.skipped))};
         for (std::string& cell : error_cells(source.step_time)) cells.push_back(std::move(cell));
-        cells.push_back(&source == &sources.back() ? "" : joined(source.memory_kinds));
+        cells.push_back(&source == &sources.back() ? "" : list_or_dash(source.memory_kinds));
         for (std::string& cell : error_cells(source.peak_memory)) cells.push_back(std::move(cell));
         table.add_row(std::move(cells));
     }

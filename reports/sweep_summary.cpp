@@ -7,16 +7,15 @@
 #include <map>
 #include <numeric>
 
+#include "reports/error_summary.h"
+
 namespace orrery::reports {
 namespace {
 
-/// Quantile with linear interpolation; `values` must not be empty.
-double quantile(std::vector<double> values, double share) {
+/// `values` must not be empty.
+double quantile_of(std::vector<double> values, double share) {
     std::sort(values.begin(), values.end());
-    const double place = share * static_cast<double>(values.size() - 1);
-    const auto below = static_cast<std::size_t>(place);
-    const std::size_t above = std::min(below + 1, values.size() - 1);
-    return values[below] + (values[above] - values[below]) * (place - static_cast<double>(below));
+    return quantile(values, share);
 }
 
 /// Equal values get the mean of their ranks.
@@ -81,14 +80,14 @@ SweepSummary sweep_summary(const std::vector<SweepRun>& runs) {
     }
     if (regrets.empty()) return {};
     return {.sweeps = regrets.size(),
-            .regret_median = quantile(regrets, 0.5),
-            .regret_p90 = quantile(regrets, 0.9),
-            .regret_most = quantile(regrets, 1),
-            .measured_regret_median = quantile(measured_regrets, 0.5),
-            .measured_regret_p90 = quantile(measured_regrets, 0.9),
-            .measured_regret_most = quantile(measured_regrets, 1),
-            .runs_median = quantile(counts, 0.5),
-            .spearman_median = quantile(spearmans, 0.5)};
+            .regret_median = quantile_of(regrets, 0.5),
+            .regret_p90 = quantile_of(regrets, 0.9),
+            .regret_most = quantile_of(regrets, 1),
+            .measured_regret_median = quantile_of(measured_regrets, 0.5),
+            .measured_regret_p90 = quantile_of(measured_regrets, 0.9),
+            .measured_regret_most = quantile_of(measured_regrets, 1),
+            .runs_median = quantile_of(counts, 0.5),
+            .spearman_median = quantile_of(spearmans, 0.5)};
 }
 
 std::string sweep_text(const SweepSummary& summary) {

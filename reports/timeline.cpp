@@ -242,10 +242,10 @@ std::string lane_label(Stream stream) {
 }
 
 /// Draws at one resolution.
-class Picture {
+class TimelinePicture {
   public:
-    Picture(const Program& program, std::span<const RunRecord* const> records, const std::vector<ClassRows>& classes,
-            double column_px)
+    TimelinePicture(const Program& program, std::span<const RunRecord* const> records,
+                    const std::vector<ClassRows>& classes, double column_px)
         : program_(program), records_(records), classes_(classes), column_px_(column_px) {
         for (const ClassRows& rows : classes) {
             for (const Row& row : rows.rows) axis_ps_ = std::max(axis_ps_, row.frame.end_ps);
@@ -462,7 +462,7 @@ std::string timeline_svg(const Program& program, std::span<const RunRecord* cons
     std::string svg;
     double column = kFinestColumn;
     do {
-        svg = Picture(program, records, classes, column).text();
+        svg = TimelinePicture(program, records, classes, column).text();
         column *= 2;
     } while (svg.size() > kTextBudget && column <= kPlotWidth);
     return svg;

@@ -29,7 +29,7 @@ constexpr std::size_t kMostInRow = 16;  // of one node, or of one tier
 // Pixels.
 constexpr double kBoxWidth = 68, kBoxHeight = 20, kColumn = 74, kRow = 54, kFabricRow = 90, kMargin = 24, kNodeGap = 28,
                  kTitle = 40;
-constexpr double kLegendRow = 18;
+constexpr double kLegendLine = 18;
 
 struct KindLook {
     const char* label;
@@ -165,9 +165,9 @@ std::string figures_of(const Link& link) {
                        link.failed ? " failed" : "");
 }
 
-class Picture {
+class TopologyPicture {
   public:
-    explicit Picture(const Cluster& cluster) : cluster_(cluster), selection_(cluster) { lay_out(); }
+    explicit TopologyPicture(const Cluster& cluster) : cluster_(cluster), selection_(cluster) { lay_out(); }
 
     std::string text() {
         std::string svg = fmt::format(
@@ -212,7 +212,7 @@ class Picture {
             if (used.count(row) > 0) y += row < kFirstInnerRow ? kFabricRow : kRow;
         }
         bottom_ = y;
-        height_ = bottom_ + kMargin + kLegendRow * 9;
+        height_ = bottom_ + kMargin + kLegendLine * 9;
         std::map<std::pair<std::int64_t, int>, std::vector<Box*>> rows;
         for (Box& box : boxes) rows[{box.node, look_of(box.kind).row}].push_back(&box);
         for (const auto& [place, members] : rows) {
@@ -276,16 +276,16 @@ class Picture {
         if (const std::int64_t more = cluster_.spec().nodes - selection_.nodes(); more > 0) {
             svg +=
                 fmt::format("<text x=\"{}\" y=\"{:.1f}\">and {} more nodes</text>\n", kMargin, y, format_integer(more));
-            y += kLegendRow;
+            y += kLegendLine;
         }
         for (const auto& [figures, colour] : legend) {
-            if (y > height_ - kLegendRow / 2) break;
+            if (y > height_ - kLegendLine / 2) break;
             svg += fmt::format(
                 "<path d=\"M{0} {1:.1f}h24\" stroke=\"{2}\" stroke-width=\"3\"/><text x=\"{3}\" y=\"{4:.1f}\">{5} each "
                 "way"
                 "</text>\n",
                 kMargin, y - 3, colour, kMargin + 30, y, xml_text(figures));
-            y += kLegendRow;
+            y += kLegendLine;
         }
         return svg;
     }
@@ -343,7 +343,7 @@ std::string topology_dot(const Cluster& cluster) {
 }
 
 std::string topology_svg(const Cluster& cluster) {
-    return Picture(cluster).text();
+    return TopologyPicture(cluster).text();
 }
 
 }  // namespace orrery::reports

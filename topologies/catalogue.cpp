@@ -20,7 +20,7 @@ std::span<const EmbeddedFile> link_files();
 namespace orrery::topologies {
 namespace {
 
-std::vector<std::string> names_of(std::span<const EmbeddedFile> files) {
+std::vector<std::string> file_names(std::span<const EmbeddedFile> files) {
     std::vector<std::string> names;  // sorted, as the files are
     for (const EmbeddedFile& file : files) names.emplace_back(file.name);
     return names;
@@ -39,7 +39,7 @@ auto load(const std::string& key, const char* schema, std::span<const EmbeddedFi
         ORRERY_CHECK(profile.name == name, "the " + key + " file " + name + " holds " + profile.name);
         return profile;
     }
-    throw InputError("no " + key + " is called '" + name + "'" + hint_and_names(name, names_of(files)));
+    throw InputError("no " + key + " is called '" + name + "'" + hint_and_names(name, file_names(files)));
 }
 
 /// The rate in a link's name that no file describes: "roce-25", "infiniband-56".
@@ -93,7 +93,7 @@ DeviceProfile load_device(const std::string& name) {
 }
 
 std::vector<std::string> device_names() {
-    return names_of(device_files());
+    return file_names(device_files());
 }
 
 LinkProfile load_link(const std::string& name) {
@@ -103,7 +103,7 @@ LinkProfile load_link(const std::string& name) {
 }
 
 std::vector<std::string> link_names() {
-    return names_of(link_files());
+    return file_names(link_files());
 }
 
 std::vector<std::string> nic_names() {

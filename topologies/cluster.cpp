@@ -58,7 +58,6 @@ Cluster::Cluster(ClusterSpec spec) : spec_(std::move(spec)), node_(checked(spec_
 
 void Cluster::check_size() const {
     const auto cables = static_cast<std::int64_t>(node_.cables().size()) + node_.nics();
-    constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
     if (spec_.nodes > kMostDevices / spec_.devices_per_node) {
         throw InputError("cluster " + spec_.name, "nodes", std::to_string(spec_.nodes),
                          "at most " + std::to_string(kMostDevices / spec_.devices_per_node) + ", for at most " +

@@ -21,7 +21,6 @@ namespace orrery::topologies {
 namespace {
 
 constexpr const char* kLocal = "local";
-constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
 
 /// Value of an environment variable; "" when unset or empty.
 std::string environment(const char* variable) {

@@ -11,6 +11,9 @@
 
 namespace orrery::topologies {
 
+/// Of a cluster.
+inline constexpr std::int64_t kMostDevices = std::int64_t{1} << 20;
+
 enum class FabricKind : std::uint8_t {
     none,            // one node
     single_switch,   // all NICs on one switch

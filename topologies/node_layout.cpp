@@ -10,13 +10,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace orrery::topologies {
 namespace {
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 [[noreturn]] void refuse(const ClusterSpec& spec, const std::string& key, const std::string& value,
                          const std::string& allowed) {

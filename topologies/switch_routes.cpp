@@ -5,15 +5,12 @@
 #include <span>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace orrery::topologies {
 namespace {
 
 constexpr std::uint16_t kFar = std::numeric_limits<std::uint16_t>::max();
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 

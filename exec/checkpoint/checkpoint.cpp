@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "exec/checkpoint/slice_file.h"
+#include "exec/elapsed.h"
 #include "kernels/kernels.h"
 
 namespace orrery::exec {
@@ -23,10 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kChunkBytes = std::int64_t{1} << 20;
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 std::string file_of_rank(int rank) {
     std::array<char, 32> name{};

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kHiddenPrefix = ".step-";
 constexpr const char* kBeingWritten = ".tmp";
 constexpr const char* kBeingRemoved = ".old";
@@ -34,8 +34,8 @@ constexpr const char* kLockName = ".lock";
 /// -1 if the name is not that of a checkpoint.
 std::int64_t step_of(const std::string& name) {
     std::int64_t step = -1;
-    if (!name.starts_with(kPrefix)) return -1;
-    const auto [end, failed] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), step);
+    if (!name.starts_with(kStepPrefix)) return -1;
+    const auto [end, failed] = std::from_chars(name.data() + kStepPrefix.size(), name.data() + name.size(), step);
     return failed == std::errc{} && checkpoint_name(step) == name ? step : -1;
 }
 

@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kSchema = "orrery.checkpoint/1";
 constexpr std::string_view kChecksumKey = ",\"crc32c\":\"";
-constexpr IntegerRange kChunkBytes{1, std::int64_t{1} << 26};  // limited because a reader keeps a chunk in memory
+// Limited because a reader keeps a chunk in memory.
+constexpr IntegerRange kAllowedChunkBytes{1, std::int64_t{1} << 26};
 constexpr IntegerRange kChecksum{0, 0xFFFFFFFF};
 constexpr EnumArray<StateKind, std::string_view, kStateKinds> kKindNames{
     {"parameter", "adam_m", "adam_v", "momentum", "master"}};
@@ -146,7 +147,7 @@ Manifest manifest_from_json_text(const std::string& text, const std::string& fil
     json.skip("crc32c");
     Manifest manifest;
     manifest.step = json.integer("step", kCount);
-    manifest.chunk_bytes = json.integer("chunk_bytes", kChunkBytes);
+    manifest.chunk_bytes = json.integer("chunk_bytes", kAllowedChunkBytes);
     const JsonReader settings = json.object("settings");
     for (const std::string& pointer : settings.keys()) manifest.settings[pointer] = settings.string(pointer);
     for (const JsonReader& tensor : json.objects("tensors")) {

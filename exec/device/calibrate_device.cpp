@@ -26,7 +26,7 @@ constexpr int kRepetitions = kBatches * kBatch;
 constexpr std::int64_t kAlignment = 256;
 constexpr double kNanosecond = 1e-9;
 
-double median(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
     std::sort(values.begin(), values.end());
     return values[values.size() / 2];
 }
@@ -107,7 +107,7 @@ class DeviceMeter {
             seconds.push_back(static_cast<double>(now_ns() - begin) * kNanosecond);
             finish();
         }
-        result_.launch_s = median(seconds);
+        result_.launch_s = upper_median(seconds);
     }
 
     [[nodiscard]] DeviceMeasurements take_result() {
@@ -204,7 +204,7 @@ class DeviceMeter {
             device_.release(begin);
             device_.release(end);
         }
-        return median(seconds);
+        return upper_median(seconds);
     }
 
     Device& device_;

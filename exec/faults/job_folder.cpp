@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPrefix = "orrery-job-";
+constexpr const char* kJobPrefix = "orrery-job-";
 
 int open_locked(const std::string& folder) {
     const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -31,7 +31,7 @@ int open_locked(const std::string& folder) {
 void remove_abandoned(const fs::path& parent) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(parent, ignored)) {
-        if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+        if (!entry.path().filename().string().starts_with(kJobPrefix)) continue;
         struct stat status {};
         if (lstat(entry.path().c_str(), &status) != 0 || status.st_uid != geteuid()) continue;
         const int lock = open_locked(entry.path());
@@ -43,7 +43,7 @@ void remove_abandoned(const fs::path& parent) {
 
 /// "" if the folder cannot be created.
 std::string make_folder(const fs::path& parent) {
-    std::string path = (parent / (std::string(kPrefix) + "XXXXXX")).string();
+    std::string path = (parent / (std::string(kJobPrefix) + "XXXXXX")).string();
     return mkdtemp(path.data()) == nullptr ? "" : path;
 }
 

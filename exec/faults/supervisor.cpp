@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "exec/elapsed.h"
 #include "exec/faults/diagnosis.h"
 #include "exec/faults/held_signals.h"
 #include "exec/faults/process_facts.h"
@@ -31,10 +32,6 @@ constexpr int kStartPoll_ms = 10;  // while ranks are starting
 constexpr double kGrace_s = 5;
 /// How long waiting ranks have to describe their pending operations; they look for requests twice a second.
 constexpr double kAnswer_s = 1.5;
-
-double seconds_since(Clock::time_point then) {
-    return std::chrono::duration<double>(Clock::now() - then).count();
-}
 
 int say(const std::string& text, int exit_code) {
     std::fflush(stdout);

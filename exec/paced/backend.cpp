@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "exec/clock.h"
 #include "exec/host_memory.h"
 #include "exec/interpreter.h"
@@ -20,7 +21,6 @@ using program::Stream;
 
 namespace {
 
-constexpr std::int64_t kPicosecondsPerNanosecond = 1000;
 /// Between two polls for messages, times the ranks per core, because a poll takes some ten microseconds of the core.
 constexpr int kPollMicroseconds = 50;
 

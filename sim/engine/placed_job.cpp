@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/random.h"
 #include "sim/network/collectives.h"
 #include "topologies/fabric.h"
@@ -13,10 +14,6 @@
 namespace orrery::sim {
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 /// Whether the coordinates of members, up to renaming, determine the links between them.
 bool coordinates_suffice(const topologies::ClusterSpec& cluster) {

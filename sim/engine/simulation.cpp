@@ -5,16 +5,9 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace orrery::sim {
-
-namespace {
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 Simulation::Simulation(const SimulationInput& input, SharedWork& work, UnfinishedJobs& unfinished_jobs)
     : input_(input),

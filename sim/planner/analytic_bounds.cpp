@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "sim/planner/pass_walk.h"
 #include "sim/program/schedule.h"
 
@@ -19,15 +20,9 @@ using program::Recompute;
 using program::Schedule;
 using program::ScheduleShape;
 
-/// Allows for rounding of sums, and of the simulator's instructions to a picosecond.
-constexpr double kRounding = 1 - 1e-6;
 /// From this many micro-batches per pipeline rank on, another one no longer raises the number in flight (except in
 /// schedules that keep all of them alive).
 constexpr std::int64_t kSettledDepths = 4;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 using InFlight = IndexedVector<ChunkIndex, std::int64_t>;
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "core/index.h"
 #include "sim/planner/analytic_bounds.h"
 #include "sim/program/schedule.h"
 
@@ -12,10 +13,6 @@ namespace {
 
 using program::ChunkIndex;
 using program::Recompute;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // What AnalyticBounder knows of offloaded activations and of a vocabulary that is sharded over the stages.
 #include <algorithm>
 
+#include "core/index.h"
 #include "sim/planner/analytic_bounds.h"
 #include "sim/program/vocabulary.h"
 
@@ -13,11 +14,7 @@ using program::ComputeTask;
 
 /// From this many micro-batches per pipeline rank on, another one changes neither the number in flight nor the passes
 /// at both ends of the order: at most 1.5 per rank are in flight.
-constexpr std::int64_t kSettledDepths = 4;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
+constexpr std::int64_t kSteadyDepths = 4;
 
 }  // namespace
 
@@ -120,7 +117,7 @@ double AnalyticBounder::copy_wait_ahead_s(const std::vector<std::size_t>& stages
 
 const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::vocabulary_order_facts(const Choice& choice,
                                                                                         std::int64_t micro_batches) {
-    const std::int64_t few = std::min(micro_batches, kSettledDepths * choice.pp);
+    const std::int64_t few = std::min(micro_batches, kSteadyDepths * choice.pp);
     const auto [entry, fresh] = vocabulary_orders_.try_emplace({choice.vocabulary, choice.pp, few});
     if (!fresh) return entry->second;
     for (const auto& order : program::vocabulary_orders(choice.vocabulary, choice.pp, few)) {

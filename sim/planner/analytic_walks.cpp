@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "sim/planner/analytic_bounds.h"
+#include "sim/planner/pass_walk.h"
 #include "sim/program/schedule.h"
 #include "sim/program/transfer_rules.h"
 
@@ -13,13 +15,6 @@ namespace {
 
 using program::ComputeTask;
 using program::DataParallel;
-
-/// Allows for rounding of sums, and of the simulator's instructions to a picosecond.
-constexpr double kRounding = 1 - 1e-6;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 

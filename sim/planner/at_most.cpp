@@ -74,9 +74,9 @@ class Bounds {
     double device_seconds_ = 0;  // of a step's computation
 };
 
-class Search {
+class SearchOfDevices {
   public:
-    Search(const PlanRequest& request, std::size_t keep, std::size_t prove, std::span<const double> rivals)
+    SearchOfDevices(const PlanRequest& request, std::size_t keep, std::size_t prove, std::span<const double> rivals)
         : request_(request), keep_(keep), prove_(prove), rivals_(rivals.begin(), rivals.end()) {}
 
     PlanSearch run() {
@@ -191,7 +191,7 @@ std::optional<std::int64_t> usable_at_least(const PlanRequest& request, std::int
 
 PlanSearch search_at_most(const PlanRequest& request, std::size_t keep, std::size_t prove,
                           std::span<const double> rivals) {
-    return Search(request, keep, prove, rivals).run();
+    return SearchOfDevices(request, keep, prove, rivals).run();
 }
 
 }  // namespace orrery::sim

@@ -33,12 +33,6 @@ std::vector<std::string> names_of_values() {
 /// Fields whose values also stand alone.
 constexpr std::array<PlanField, 3> kBareFields{PlanField::data, PlanField::schedule, PlanField::recompute};
 
-std::string joined(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
-}
-
 std::optional<std::int64_t> place_of(const std::string& name, PlanField field) {
     const std::vector<std::string>& allowed = allowed_values(field);
     const auto found = std::find(allowed.begin(), allowed.end(), name);
@@ -50,10 +44,10 @@ Exclusion bare(const std::string& text, const std::string& flag) {
     std::string bare_values;
     for (const PlanField field : kBareFields) {
         if (const auto place = place_of(text, field)) return {field, *place};
-        bare_values += ", " + joined(allowed_values(field));
+        bare_values += ", " + comma_list(allowed_values(field));
     }
     throw InputError("command line", flag, text,
-                     "FIELD=VALUE with one of the fields " + joined(names_of<PlanField>()) + "; or" +
+                     "FIELD=VALUE with one of the fields " + comma_list(names_of<PlanField>()) + "; or" +
                          bare_values.substr(1) + " alone");
 }
 
@@ -91,12 +85,12 @@ Exclusion exclusion_named(const std::string& text, const std::string& flag) {
     const std::string name = text.substr(0, sign), value = text.substr(sign + 1);
     const std::optional<PlanField> field = value_named<PlanField>(name);
     if (!field.has_value()) {
-        throw InputError("command line", flag, text, "one of the fields " + joined(names_of<PlanField>()));
+        throw InputError("command line", flag, text, "one of the fields " + comma_list(names_of<PlanField>()));
     }
     if (!allowed_values(*field).empty()) {
         const std::optional<std::int64_t> place = place_of(value, *field);
         if (place.has_value()) return {*field, *place};
-        throw InputError("command line", flag, text, name + "= one of " + joined(allowed_values(*field)));
+        throw InputError("command line", flag, text, name + "= one of " + comma_list(allowed_values(*field)));
     }
     std::int64_t number = 0;
     const char* const end = value.data() + value.size();

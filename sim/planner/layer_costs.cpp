@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "sim/planner/isolated_times.h"
 #include "sim/program/body_builder.h"
 #include "sim/program/peak_contents.h"
@@ -26,10 +27,6 @@ using program::RankClass;
 using program::Segment;
 
 constexpr std::int64_t kOneBucket = std::int64_t{1} << 50;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 const Action& action_of(const RankClass& ranks, ActionKind kind) {
     const auto action =

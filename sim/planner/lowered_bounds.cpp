@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/units.h"
 #include "sim/planner/isolated_times.h"
 #include "sim/planner/pass_walk.h"
@@ -30,13 +31,7 @@ using program::Schedule;
 using program::SegmentListId;
 using program::Stream;
 
-/// Allows for the simulator's rounding of each instruction to a picosecond.
-constexpr double kRounding = 1 - 1e-6;
 constexpr double kNever = -1;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 /// From this many micro-batches on another one changes neither the number in flight nor, in schedules that keep all
 /// alive, the bytes that each adds.

@@ -11,6 +11,10 @@
 
 namespace orrery::sim {
 
+/// Factor of a lower bound that is a sum of durations: allows for rounding of the sum, and of the simulator's
+/// instructions to a picosecond.
+inline constexpr double kRounding = 1 - 1e-6;
+
 /// In pipelines with more passes the walk takes too long for a bound; the ramp and the slowest rank are tight enough.
 inline constexpr std::int64_t kMostWalkedPasses = 1 << 17;
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <set>
 
+#include "core/enum_names.h"
 #include "sim/program/plan_names.h"
 
 namespace orrery::sim {
@@ -11,16 +12,10 @@ namespace {
 
 using program::VocabularyParallel;
 
-std::string joined(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-    return text;
-}
-
 std::string numbers(const std::set<std::int64_t>& values) {
     std::vector<std::string> names;
     for (const std::int64_t value : values) names.push_back(std::to_string(value));
-    return joined(names);
+    return comma_list(names);
 }
 
 /// Collects the values of the candidates.
@@ -74,14 +69,14 @@ std::string either(bool first, const std::string& first_name, bool second, const
     std::vector<std::string> names;
     if (first) names.push_back(first_name);
     if (second) names.push_back(second_name);
-    return joined(names);
+    return comma_list(names);
 }
 
 template <typename Values>
 std::string names(const Values& values) {
     std::vector<std::string> found;
     for (const auto value : values) found.emplace_back(name_of(value));
-    return joined(found);
+    return comma_list(found);
 }
 
 std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, const CandidateList& list) {
@@ -116,14 +111,14 @@ std::vector<program::SearchSpace::Choice> searched(const PlanRequest& request, c
         const bool only_where_needed = kind != list.recompute.front();
         recompute.push_back(name_of(kind) + (only_where_needed ? " where needed to fit" : ""));
     }
-    add("recompute", joined(recompute));
+    add("recompute", comma_list(recompute));
     if (values.offloads != std::set{Offload::none}) {
         std::vector<std::string> offloads;
         for (const Offload kind : values.offloads) {
             const bool only_where_needed = kind != *values.offloads.begin() && values.offloads.contains(Offload::none);
             offloads.push_back(std::string(name_of(kind)) + (only_where_needed ? " where needed to fit" : ""));
         }
-        add("offload", joined(offloads));
+        add("offload", comma_list(offloads));
     }
     add("micro-batch", numbers(values.micro_batches));
     return choices;
@@ -144,7 +139,7 @@ std::vector<std::string> outside(const PlanRequest& request, const CandidateList
     const models::Support& supports = request.implementation.supports;
     std::vector<std::string> texts;
     const auto add_names = [&](const std::string& what, const std::vector<std::string>& left) {
-        if (!left.empty()) texts.push_back(what + " " + joined(left));
+        if (!left.empty()) texts.push_back(what + " " + comma_list(left));
     };
     std::vector<std::string> tried;
     for (const program::Schedule schedule : request.schedules) tried.push_back(name_of(schedule));

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "sim/program/device_memory.h"
 
 namespace orrery::sim {
@@ -11,10 +12,6 @@ namespace {
 
 using program::CommKind;
 using program::DataParallel;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 /// There are several sets of shards (HSDP).
 bool shards_partly(const Choice& choice) {

@@ -26,7 +26,7 @@ using program::PlanResult;
 using program::Recompute;
 using program::Schedule;
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNoStep_s = std::numeric_limits<double>::infinity();  // bound without candidates
 
 /// What data-parallel ranks share.
 enum class Shared : std::uint8_t { nothing, states, parameters };
@@ -92,7 +92,7 @@ class Shortlister {
             open_.erase(open_.begin());
             if (!is_tight) {
                 const double tight = std::max(bound, tight_bound(kind));
-                if (tight < kNever) open_.insert({tight, true, kind});
+                if (tight < kNoStep_s) open_.insert({tight, true, kind});
             } else {
                 search(kind);
             }
@@ -109,7 +109,7 @@ class Shortlister {
         std::map<Kind, double> bounds;
         for (const Family& family : space.list.families) {
             Choice choice = family.choice;
-            double least = kNever;
+            double least = kNoStep_s;
             for (const std::int64_t micro_batch : family.micro_batches) {
                 choice.micro_batch = micro_batch;
                 least = std::min(least, space.bounder.least_computation_s(choice));
@@ -122,7 +122,7 @@ class Shortlister {
                                 .ep = choice.ep,
                                 .schedule = choice.schedule,
                                 .shared = shared_of(choice, sharding)};
-                double& bound = bounds.try_emplace(kind, kNever).first->second;
+                double& bound = bounds.try_emplace(kind, kNoStep_s).first->second;
                 bound = std::min(bound, least);
             }
         }
@@ -139,7 +139,7 @@ class Shortlister {
         Space& space = *spaces_[kind.request];
         // Only full recomputation bounds the memory of all candidates from below.
         const bool is_leanest = space.list.recompute.back() == Recompute::full && !space.list.offloads_activations;
-        double least = kNever;
+        double least = kNoStep_s;
         std::vector<AnalyticBounds> leanest, fastest;
         for (const Family& family : space.list.families) {
             Choice choice = family.choice;

@@ -7,13 +7,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace orrery::program {
 namespace {
 
-constexpr std::size_t at(std::int32_t index) {
-    return static_cast<std::size_t>(index);
-}
 constexpr bool has(StreamSet streams, Stream stream) {
     return (streams & only(stream)) != 0;
 }

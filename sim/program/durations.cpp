@@ -64,11 +64,11 @@ Communicator communicator_of(const Program& program, const Instruction& instruct
     return {communication.axis, *std::min_element(members.begin(), members.end())};
 }
 
-using Orders = IndexedVector<ClassIndex, IssueOrder>;
+using ClassOrders = IndexedVector<ClassIndex, IssueOrder>;
 
 /// Gives each member of a communication the longest duration of all members. They issue the operations of a
 /// communicator in the same order, so that the k-th operation of each member is the same one.
-void share_longest(const Program& program, const Orders& orders, Durations& durations) {
+void share_longest(const Program& program, const ClassOrders& orders, Durations& durations) {
     std::map<Communicator, std::vector<std::int64_t>> longest;  // of each operation, in issue order
     for (const bool found : {false, true}) {
         for (std::int64_t rank = 0; rank < program.world_size(); ++rank) {
@@ -105,7 +105,7 @@ void refuse_long_sums(const Durations& durations, const std::string& file) {
 Durations durations_of(const Program& program, const RunRecord& record, const std::string& file, double factor) {
     ORRERY_CHECK(factor > 0, "the factor of durations must be positive");
     const std::vector<const RankRecord*> records = records_of_ranks(program, record, file);
-    Orders orders;
+    ClassOrders orders;
     for (const ClassIndex c : program.classes.indices()) orders.emplace_back(program, c);
     Durations durations;
     for (const RankRecord* const one : records) {

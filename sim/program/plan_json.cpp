@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kSchema = "orrery.plan/1";
+constexpr const char* kPlanSchema = "orrery.plan/1";
 
 using Origins = std::map<std::string, std::string>;
 
@@ -130,7 +130,7 @@ JsonValue field_json(const MeshOrder& order) {
 
 Plan plan_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kSchema);
+    reader.expect_schema(kPlanSchema);
     Plan plan;
     plan.name = reader.string("name");
     if (plan.name.empty()) reader.fail("name", "a name");
@@ -174,7 +174,7 @@ Plan read_plan(const std::string& path) {
 
 std::string to_json_text(const Plan& plan) {
     Json json;
-    json["schema"] = kSchema;
+    json["schema"] = kPlanSchema;
     json["name"] = plan.name;
     json["model"] = Json::parse(models::to_json_text(plan.model));
     json["cluster"] = Json::parse(topologies::to_json_text(plan.cluster));

@@ -16,7 +16,7 @@ std::span<const EmbeddedFile> spread_files();
 namespace orrery::program {
 namespace {
 
-constexpr const char* kSchema = "orrery.rate_spread/1";
+constexpr const char* kSpreadSchema = "orrery.rate_spread/1";
 
 }  // namespace
 
@@ -42,7 +42,7 @@ double sd_of_key(double prior_sd, const std::vector<double>& fitted) {
 
 RateSpread spread_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kSchema);
+    reader.expect_schema(kSpreadSchema);
     RateSpread spread;
     read_fields(reader, spread);
     const std::size_t names = spread.names.size();
@@ -54,19 +54,19 @@ RateSpread spread_from_json_text(const std::string& text, const std::string& fil
 }
 
 std::string to_json_text(const RateSpread& spread) {
-    std::string text = "{\n  \"schema\": \"" + std::string(kSchema) +
-                       "\",\n  \"residual_sd\": " + field_json(spread.residual_sd).text() +
-                       ",\n  \"memory_sd\": " + field_json(spread.memory_sd).text() +
-                       ",\n  \"memory_sd_of_stack\": " + field_json(spread.memory_sd_of_stack).text() +
-                       ",\n  \"sd_of_key\": " + field_json(spread.sd_of_key).text() + ",\n  \"names\": [";
+    std::string text = "{\n  \"schema\": \"" + std::string(kSpreadSchema) +
+                       "\",\n  \"residual_sd\": " + orrery::field_json(spread.residual_sd).text() +
+                       ",\n  \"memory_sd\": " + orrery::field_json(spread.memory_sd).text() +
+                       ",\n  \"memory_sd_of_stack\": " + orrery::field_json(spread.memory_sd_of_stack).text() +
+                       ",\n  \"sd_of_key\": " + orrery::field_json(spread.sd_of_key).text() + ",\n  \"names\": [";
     for (std::size_t i = 0; i < spread.names.size(); ++i) {
-        text += (i == 0 ? "\n    " : ",\n    ") + field_json(spread.names[i]).text();
+        text += (i == 0 ? "\n    " : ",\n    ") + orrery::field_json(spread.names[i]).text();
     }
     text += "\n  ],\n  \"correlations\": [";
     for (std::size_t i = 1, place = 0; i < spread.names.size(); ++i) {
         text += i == 1 ? "\n    " : ",\n    ";
         for (std::size_t j = 0; j < i; ++j, ++place) {
-            text += (j == 0 ? "" : ",") + field_json(std::round(spread.correlations[place] * 1e3) / 1e3).text();
+            text += (j == 0 ? "" : ",") + orrery::field_json(std::round(spread.correlations[place] * 1e3) / 1e3).text();
         }
     }
     return text + "\n  ]\n}\n";

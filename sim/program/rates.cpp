@@ -14,7 +14,7 @@ std::span<const EmbeddedFile> rate_prior_files();
 namespace orrery::program {
 namespace {
 
-constexpr const char* kSchema = "orrery.rates/1";
+constexpr const char* kRatesSchema = "orrery.rates/1";
 constexpr RateOwner kStack = RateOwner::implementation;
 
 constexpr PerRate<RateRow> kRows{{{
@@ -159,7 +159,7 @@ const RateRow& row_of_name(const std::string& name) {
 
 RateCatalogue rates_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kSchema);
+    reader.expect_schema(kRatesSchema);
     RateCatalogue catalogue;
     const JsonReader rates = reader.object("rates");
     for (const std::string& name : rates.keys()) {
@@ -172,10 +172,10 @@ RateCatalogue rates_from_json_text(const std::string& text, const std::string& f
 }
 
 std::string to_json_text(const RateCatalogue& catalogue) {
-    std::string text = "{\n  \"schema\": \"" + std::string(kSchema) + "\",\n  \"rates\": {";
+    std::string text = "{\n  \"schema\": \"" + std::string(kRatesSchema) + "\",\n  \"rates\": {";
     const char* separator = "\n";
     for (const auto& [name, rate] : catalogue) {
-        text += separator + ("    " + JsonValue(name).text()) + ": " + field_json(rate).text();
+        text += separator + ("    " + JsonValue(name).text()) + ": " + orrery::field_json(rate).text();
         separator = ",\n";
     }
     return text + "\n  }\n}\n";

@@ -16,7 +16,7 @@ std::string layer_label(const Program& program, std::int32_t layer) {
 }
 
 template <typename I, typename T>
-const T& at(const IndexedVector<I, T>& list, I index, const char* what) {
+const T& element(const IndexedVector<I, T>& list, I index, const char* what) {
     ORRERY_CHECK(index >= 0 && index < list.next_index(), "a span refers to " + std::string(what) + " " +
                                                               std::to_string(index.value()) + " of " +
                                                               std::to_string(list.size()));
@@ -31,10 +31,11 @@ bool updates(const Body& body) {
 }  // namespace
 
 const Instruction& instruction_of(const Program& program, ClassIndex rank_class, const Span& span) {
-    const RankClass& ranks = at(program.classes, rank_class, "class");
-    const Action& action = at(ranks.actions, span.action, "action");
-    const Segment& segment = at(at(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
-    return at(at(program.bodies, segment.body, "body").instructions, span.instruction, "instruction");
+    const RankClass& ranks = element(program.classes, rank_class, "class");
+    const Action& action = element(ranks.actions, span.action, "action");
+    const Segment& segment =
+        element(element(ranks.segment_lists, action.segments, "segment list"), span.segment, "segment");
+    return element(element(program.bodies, segment.body, "body").instructions, span.instruction, "instruction");
 }
 
 std::string key_of(const Program& program, ClassIndex rank_class, const Span& span) {

@@ -5,7 +5,7 @@
 namespace orrery::program {
 namespace {
 
-constexpr const char* kSchema = "orrery.run_record/1";
+constexpr const char* kRunRecordSchema = "orrery.run_record/1";
 
 /// Every instruction of a class by its key.
 std::map<std::string, Span> spans_by_key(const Program& program, ClassIndex rank_class) {
@@ -71,7 +71,7 @@ JsonValue field_json(const SpansOf<const RankRecord>& spans, const Recorded& rec
 
 std::string to_json_text(const RunRecord& record, const Program& program) {
     JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kSchema));
+    json.set("schema", JsonValue(kRunRecordSchema));
     const Recorded recorded(program);
     write_fields(json, fields_of(record, recorded));
     return json.text(2) + "\n";
@@ -79,7 +79,7 @@ std::string to_json_text(const RunRecord& record, const Program& program) {
 
 RunRecord run_record_from_json_text(const std::string& text, const std::string& file, const Program& program) {
     const JsonReader json = JsonReader::parse(text, file);
-    json.expect_schema(kSchema);
+    json.expect_schema(kRunRecordSchema);
     if (json.string("plan") != program.plan->name) json.fail("plan", "the plan \"" + program.plan->name + "\"");
     RunRecord record;
     const Recorded recorded(program);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 
 namespace orrery::program {
 
@@ -14,10 +15,6 @@ namespace {
 
 /// Longer layouts are refused: no model has as many blocks.
 constexpr std::size_t kMostItems = 100'000, kMostCharacters = 10'000;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 /// Parses the notation into its items, one letter each.
 class LayoutParser {

@@ -45,7 +45,7 @@ bool has_slot(const Step& step, Access access, SlotIndex slot) {
     return found;
 }
 
-void rename(Step& step, Access access, SlotIndex from, SlotIndex to) {
+void rename_slots(Step& step, Access access, SlotIndex from, SlotIndex to) {
     visit_slots(step, access, [&](SlotIndex& slot) {
         if (slot == from) slot = to;
     });
@@ -88,11 +88,11 @@ bool writes(const std::vector<Step>& steps, SlotIndex slot) {
 }
 
 void rename_reads(Step& step, SlotIndex from, SlotIndex to) {
-    rename(step, Access::read, from, to);
+    rename_slots(step, Access::read, from, to);
 }
 
 void rename_writes(Step& step, SlotIndex from, SlotIndex to) {
-    rename(step, Access::written, from, to);
+    rename_slots(step, Access::written, from, to);
 }
 
 }  // namespace orrery::program

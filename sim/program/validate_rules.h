@@ -30,7 +30,7 @@ struct Site {
 
 /// A value as messages show it: an enum by its name, an index by its number.
 template <typename T>
-[[nodiscard]] decltype(auto) shown(const T& value) {
+[[nodiscard]] decltype(auto) printed(const T& value) {
     if constexpr (std::is_enum_v<T>) {
         return name_of(value);
     } else if constexpr (requires { value.value(); }) {
@@ -41,10 +41,10 @@ template <typename T>
 }
 /// A text with a {} for each value. The compiler checks that they match.
 template <typename... T>
-using Form = fmt::format_string<decltype(shown(std::declval<const T&>()))...>;
+using Form = fmt::format_string<decltype(printed(std::declval<const T&>()))...>;
 template <typename... T>
 [[nodiscard]] std::string text(Form<T...> form, const T&... values) {
-    return fmt::format(form, shown(values)...);
+    return fmt::format(form, printed(values)...);
 }
 
 /// Throws the BugError for a broken rule.

@@ -12,7 +12,7 @@ std::span<const EmbeddedFile> validated_files();
 namespace orrery::program {
 namespace {
 
-constexpr const char *kSchema = "orrery.validated/1", *kStacks = "implementations";
+constexpr const char *kValidatedSchema = "orrery.validated/1", *kStacks = "implementations";
 
 }  // namespace
 
@@ -24,7 +24,7 @@ const ValidatedStacks& validated_stacks() {
 
 ValidatedStacks validated_from_json_text(const std::string& text, const std::string& file) {
     const JsonReader json = JsonReader::parse(text, file);
-    json.expect_schema(kSchema);
+    json.expect_schema(kValidatedSchema);
     ValidatedStacks stacks;
     read_field(json, kStacks, stacks);
     json.finish();
@@ -33,7 +33,7 @@ ValidatedStacks validated_from_json_text(const std::string& text, const std::str
 
 std::string to_json_text(const ValidatedStacks& stacks) {
     JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kSchema)).set(kStacks, field_json(stacks));
+    json.set("schema", JsonValue(kValidatedSchema)).set(kStacks, orrery::field_json(stacks));
     return json.text(2) + "\n";
 }
 

@@ -12,13 +12,13 @@ namespace {
 
 using program::CommKind;
 
-struct KnownGpu {
+struct PresetOfGpu {
     std::string_view words;  // occurs in the hardware's words, in upper case
     std::string_view preset;
     std::string_view intra_node = "";  // replaces the preset's link
 };
 /// The first one named counts.
-constexpr std::array<KnownGpu, 11> kKnownGpus{{
+constexpr std::array<PresetOfGpu, 11> kPresetsOfGpus{{
     {"H800", "dgx-h100", "nvlink-400"},
     {"GB200", "gb200-nvl72"},
     {"B300", "dgx-b300"},
@@ -101,7 +101,7 @@ const typename List::value_type* find_in(const List& list, const std::string& wo
 }
 
 topologies::ClusterSpec cluster_of(const PublishedCollective& row, const std::string& words) {
-    const KnownGpu* gpu = find_in(kKnownGpus, words);
+    const PresetOfGpu* gpu = find_in(kPresetsOfGpus, words);
     if (gpu == nullptr) throw NotExpressible("no device profile for '" + row.hardware + "'");
     topologies::ClusterVariant variant{.base = std::string(gpu->preset), .intra_node = std::string(gpu->intra_node)};
     const std::int64_t domain = topologies::load_cluster(variant.base, 1).devices_per_node;

@@ -1,12 +1,16 @@
 // Reads the output of nccl-tests as measured collectives. Private to the reader of published collectives.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "sim/published/published_collectives.h"
 
 namespace orrery::published {
+
+/// Of one published collective; more is a wrong input.
+inline constexpr std::int64_t kMostCollectiveBytes = std::int64_t{1} << 50;
 
 /// Whether the text has nccl-tests' column headers.
 [[nodiscard]] bool is_nccl_tests_log(const std::string& text);

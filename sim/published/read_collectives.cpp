@@ -15,7 +15,6 @@ namespace orrery::published {
 namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
 /// The fields of one line of CSV. A field in double quotes may contain commas, and "" for a quote.
 std::vector<std::string> fields_of(const std::string& line) {
@@ -107,7 +106,7 @@ PublishedCollective timed_row(const CsvRow& csv) {
     row.op = csv.text("op");
     row.dtype = csv.text("dtype");
     row.ranks = csv.integer("num_gpus", 1, kMostRanks);
-    row.bytes = csv.integer("bytes", 0, kMostBytes);
+    row.bytes = csv.integer("bytes", 0, kMostCollectiveBytes);
     row.measured_us = csv.positive("time_us");
     return row;
 }
@@ -120,7 +119,7 @@ PublishedCollective bandwidth_row(const CsvRow& csv) {
     row.nccl_version = csv.optional_text("nccl");
     row.nodes = csv.integer("nodes", 1, kMostRanks);
     row.ranks = csv.integer("gpus", 2, kMostRanks);
-    row.bytes = csv.integer("payload_bytes", 1, kMostBytes);
+    row.bytes = csv.integer("payload_bytes", 1, kMostCollectiveBytes);
     if (row.hardware.find("nccl-tests") != std::string::npos) row.tool = "nccl-tests";
     row.op = "all_reduce";  // the table's subject, unless a system's words name another
     for (const char* op : {"all_gather", "reduce_scatter"}) {
@@ -179,7 +178,7 @@ PublishedCollective json_row(const JsonReader& reader) {
     row.nccl_version = text_or_empty(reader, "nccl_version");
     row.ranks = reader.integer("ranks", {1, kMostRanks});
     row.nodes = reader.integer("nodes", {1, kMostRanks});
-    if (!reader.is_null("size_bytes")) row.bytes = reader.integer("size_bytes", {0, kMostBytes});
+    if (!reader.is_null("size_bytes")) row.bytes = reader.integer("size_bytes", {0, kMostCollectiveBytes});
     if (!reader.is_null("time_us")) row.measured_us = reader.number("time_us", kPositive);
     return row;
 }

@@ -138,8 +138,7 @@ class Reader {
             return error == std::errc{} && end == word.data() + word.size();
         };
         if (!is_number(words[0], size) || !is_number(words[1], count)) return;
-        constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
-        if (size < 0 || size > kMostBytes) fail(line, "size", words[0], "bytes from 0 to 2^50");
+        if (size < 0 || size > kMostCollectiveBytes) fail(line, "size", words[0], "bytes from 0 to 2^50");
         if (size == 0) return;
         PublishedCollective row;
         row.dtype = words[2];

@@ -9,7 +9,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr int kMostSweeps = 10'000;
-constexpr double kSettled = 1e-10;
+constexpr double kSettledMove = 1e-10;
 
 /// Normal equations: apart from the bounds, the minimum is at matrix * f = right.
 struct Equations {
@@ -53,7 +53,7 @@ std::vector<double> fit_factors(std::size_t count, std::span<const Observation> 
             moved = std::max(moved, std::abs(best - factors[k]));
             factors[k] = best;
         }
-        if (moved < kSettled) break;
+        if (moved < kSettledMove) break;
     }
     return factors;
 }

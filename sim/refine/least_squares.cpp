@@ -10,8 +10,8 @@ namespace orrery::sim {
 namespace {
 
 constexpr int kMostSteps = 300;
-constexpr double kSettled = 1e-10;    // relative decrease of the loss per step
-constexpr double kDifference = 1e-4;  // in a logarithm, for finite differences
+constexpr double kSettledDecrease = 1e-10;  // relative decrease of the loss per step
+constexpr double kDifference = 1e-4;        // in a logarithm, for finite differences
 constexpr double kResponds = 0.02;    // least derivative: the figure contributes at least a fiftieth of the prediction
 constexpr double kLargestMove = 0.5;  // of a logarithm in one step
 constexpr double kMostDamping = 1e10;
@@ -99,7 +99,7 @@ FigureFit fit_figures(std::span<const double> start, std::span<const double> mos
             damping *= 4;
             continue;
         }
-        const bool settled = loss - reached < kSettled * loss;
+        const bool settled = loss - reached < kSettledDecrease * loss;
         logs = std::move(next);
         at = std::move(there);
         loss = reached;

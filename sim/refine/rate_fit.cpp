@@ -12,7 +12,6 @@
 namespace orrery::sim {
 namespace {
 
-using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
 
@@ -43,11 +42,11 @@ class Fitter {
   public:
     Fitter(const RateProblem& problem, double reach, const std::vector<bool>& chosen)
         : problem_(problem), weights_(weights_of(problem, chosen)), reach_(reach) {
-        const auto n = static_cast<Index>(problem.rates.size());
+        const auto n = static_cast<Eigen::Index>(problem.rates.size());
         prior_ = VectorXd(n);
         sd_ = VectorXd(n);
         start_ = VectorXd(n);
-        for (Index i = 0; i < n; ++i) {
+        for (Eigen::Index i = 0; i < n; ++i) {
             const FittedRate& rate = problem.rates[static_cast<std::size_t>(i)];
             ORRERY_CHECK(rate.prior > 0 && rate.sd > 0 && rate.start > 0,
                          "the rate '" + rate.name + "' has no positive prior");
@@ -70,7 +69,8 @@ class Fitter {
             MatrixXd damped = normal;
             damped.diagonal() *= 1 + damping;
             VectorXd next = x - damped.ldlt().solve(gradient);
-            for (Index i = 0; i < x.size(); ++i) next[i] = std::clamp(next[i], start_[i] - reach_, start_[i] + reach_);
+            for (Eigen::Index i = 0; i < x.size(); ++i)
+                next[i] = std::clamp(next[i], start_[i] - reach_, start_[i] + reach_);
             const double value = objective(next);
             if (value > best) {
                 damping = damping == 0 ? 0.01 : damping * 4;
@@ -114,14 +114,14 @@ class Fitter {
         for (const RunToFit::Term& term : run.terms) {
             double power = 0;
             for (const RunToFit::Term::Use& use : term.uses) {
-                const auto rate = static_cast<Index>(use.rate);
+                const auto rate = static_cast<Eigen::Index>(use.rate);
                 power += use.power * (x[rate] - start_[rate]);
             }
             const double seconds = term.seconds * std::exp(power);
             step += seconds - term.seconds;
             if (slope == nullptr) continue;
             for (const RunToFit::Term::Use& use : term.uses) {
-                (*slope)[static_cast<Index>(use.rate)] += use.power * seconds;
+                (*slope)[static_cast<Eigen::Index>(use.rate)] += use.power * seconds;
             }
         }
         step = std::max(step, kLeastShare * run.predicted_s);
@@ -152,7 +152,7 @@ class Fitter {
             fit.predicted_s.push_back(step_of(run, x, &slope));
             if (weights_[i] == 0) continue;
             for (std::size_t r = 0; r < fit.rates.size(); ++r) {
-                if (std::abs(slope[static_cast<Index>(r)]) < kMovesShare) continue;
+                if (std::abs(slope[static_cast<Eigen::Index>(r)]) < kMovesShare) continue;
                 ++fit.rates[r].runs;
                 groups[r].insert(run.group);
                 std::vector<std::string>& sources = fit.rates[r].sources;
@@ -161,7 +161,7 @@ class Fitter {
             }
         }
         for (std::size_t r = 0; r < fit.rates.size(); ++r) {
-            const auto i = static_cast<Index>(r);
+            const auto i = static_cast<Eigen::Index>(r);
             fit.rates[r].value = std::exp(x[i]);
             fit.rates[r].information = std::clamp(1 - covariance(i, i) / (sd_[i] * sd_[i]), 0.0, 1.0);
             fit.rates[r].groups = groups[r].size();

@@ -4,17 +4,10 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/units.h"
 
 namespace orrery::sim {
-
-namespace {
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 std::int32_t SharedWork::add_activities(std::int32_t count) {
     activities_.resize(activities_.size() + at(count));

@@ -22,9 +22,9 @@ struct Report {
     std::size_t line = 0;
 };
 
-class Reader {
+class IbnetdiscoverReader {
   public:
-    Reader(const std::string& text, const std::string& file) : file_(file) {
+    IbnetdiscoverReader(const std::string& text, const std::string& file) : file_(file) {
         const std::vector<std::string_view> lines = lines_of(text, file);
         for (line_ = 0; line_ < lines.size(); ++line_) read_line(lines[line_]);
     }
@@ -235,7 +235,7 @@ std::string ib_host(const IbDevice& device) {
 
 IbFabric ibnetdiscover_from_text(const std::string& text, const std::string& file) {
     check_foreign_text(text, file);
-    return Reader(text, file).finish();
+    return IbnetdiscoverReader(text, file).finish();
 }
 
 FabricDescription fabric_of(const IbFabric& ib) {

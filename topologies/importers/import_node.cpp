@@ -39,7 +39,7 @@ constexpr std::array kPciDevices{
     PciDevice{0x2901, "b200-sxm"},      PciDevice{0x2941, "gb200"},
 };
 
-const Generation& generation_of(const DeviceProfile& device) {
+const Generation& known_generation(const DeviceProfile& device) {
     for (const Generation& one : kGenerations) {
         if (one.compute_capability == device.compute_capability) return one;
     }
@@ -65,7 +65,7 @@ class NodeImport {
         cluster_.devices_per_node = static_cast<std::int64_t>(node_.gpus.size());
         for (const std::string& note : node_.notes.list()) notes_.add(note);
         choose_device();
-        generation_ = &generation_of(cluster_.device);
+        generation_ = &known_generation(cluster_.device);
         set_host_link();
         set_nvlink();
         set_nics();

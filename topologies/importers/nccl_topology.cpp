@@ -114,9 +114,9 @@ std::vector<NcclNet> read_nic(const XmlElement& element, Notes& notes) {
     return nets;
 }
 
-class Reader {
+class NcclTopologyReader {
   public:
-    explicit Reader(const std::string& file) : file_(file) {}
+    explicit NcclTopologyReader(const std::string& file) : file_(file) {}
 
     NcclTopology read(const XmlElement& root) {
         if (root.name() != "system") {
@@ -238,7 +238,7 @@ class Reader {
 }  // namespace
 
 NcclTopology nccl_topology_from_text(const std::string& text, const std::string& file) {
-    return Reader(file).read(XmlElement::parse(text, file));
+    return NcclTopologyReader(file).read(XmlElement::parse(text, file));
 }
 
 }  // namespace orrery::topologies

@@ -10,7 +10,7 @@
 namespace orrery::topologies {
 namespace {
 
-constexpr std::size_t kMostDevices = 1024;  // columns
+constexpr std::size_t kMostColumns = 1024;
 constexpr std::int64_t kMostNvlinks = 1024;
 constexpr const char* kCodes = "X, NV# (a number of NVLinks), PIX, PXB, PHB, NODE or SYS";
 
@@ -49,9 +49,9 @@ bool is_cpu_list(std::string_view word) {
     return !word.empty() && word.find_first_not_of("0123456789,-") == std::string_view::npos && word.front() != '-';
 }
 
-class Reader {
+class SmiTopoReader {
   public:
-    Reader(const std::string& text, const std::string& file) : file_(file) {
+    SmiTopoReader(const std::string& text, const std::string& file) : file_(file) {
         for (const std::string_view line : lines_of(text, file)) lines_.push_back(without_terminal_codes(line));
     }
 
@@ -106,8 +106,8 @@ class Reader {
             throw InputError(line_place(file_, line), "columns", shown(word) + " after " + shown(topo_.nics.back()),
                              "the GPUs before the NICs");
         }
-        if (columns_.size() >= kMostDevices) {
-            throw InputError(line_place(file_, line), "columns", "more than " + std::to_string(kMostDevices), "fewer");
+        if (columns_.size() >= kMostColumns) {
+            throw InputError(line_place(file_, line), "columns", "more than " + std::to_string(kMostColumns), "fewer");
         }
         if (!index_.emplace(name, columns_.size()).second) {
             throw InputError(line_place(file_, line), "columns", shown(word) + " twice", "each device once");
@@ -203,7 +203,7 @@ std::string name_of(SmiPath path) {
 
 SmiTopo smi_topo_from_text(const std::string& text, const std::string& file) {
     check_foreign_text(text, file);
-    return Reader(text, file).read();
+    return SmiTopoReader(text, file).read();
 }
 
 }  // namespace orrery::topologies

@@ -13,9 +13,9 @@ struct Entry {
     std::map<std::string, std::string> values;  // by lower-case key
 };
 
-class Reader {
+class SlurmConfReader {
   public:
-    Reader(const std::string& text, const std::string& file) : file_(file), tree_(file) {
+    SlurmConfReader(const std::string& text, const std::string& file) : file_(file), tree_(file) {
         fabric_.format = "Slurm topology.conf";
         std::string whole;
         std::size_t first = 0;
@@ -160,7 +160,7 @@ class Reader {
 
 FabricDescription slurm_conf_from_text(const std::string& text, const std::string& file) {
     check_foreign_text(text, file);
-    return Reader(text, file).finish();
+    return SlurmConfReader(text, file).finish();
 }
 
 }  // namespace orrery::topologies

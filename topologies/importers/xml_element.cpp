@@ -9,7 +9,7 @@ namespace orrery::topologies {
 namespace {
 
 // NCCL's own limits are 128 children and 16 attributes per element, and values of 255 characters.
-constexpr std::size_t kMostDepth = 32;
+constexpr std::size_t kMostElementDepth = 32;
 constexpr std::size_t kMostElements = 65536;
 constexpr std::size_t kMostAttributes = 64;
 constexpr std::size_t kMostValueBytes = 255;
@@ -48,8 +48,8 @@ void check_tree(const pugi::xml_document& document, const std::string& file) {
             check_attributes(node, file);
         }
         if (node.first_child()) {
-            if (++depth > kMostDepth) {
-                throw InputError(file, "depth", "more than " + std::to_string(kMostDepth), "fewer");
+            if (++depth > kMostElementDepth) {
+                throw InputError(file, "depth", "more than " + std::to_string(kMostElementDepth), "fewer");
             }
             node = node.first_child();
             continue;

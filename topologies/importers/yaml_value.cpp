@@ -14,7 +14,7 @@
 namespace orrery::topologies {
 namespace {
 
-constexpr std::size_t kMostDepth = 64;
+constexpr std::size_t kMostLevels = 64;
 constexpr std::size_t kMostYamlBytes = std::size_t{16} << 20;
 
 std::string kind_name(YamlValue::Kind kind) {
@@ -96,7 +96,7 @@ class Builder : public YAML::EventHandler {
 
     /// The pointer to an open container stays valid: its parent gets no other child until it closes.
     void open(YamlValue& value, const YAML::Mark& mark) {
-        if (open_.size() >= kMostDepth) refuse(mark, "more than " + std::to_string(kMostDepth) + " levels");
+        if (open_.size() >= kMostLevels) refuse(mark, "more than " + std::to_string(kMostLevels) + " levels");
         open_.push_back(&value);
         has_key_.push_back(false);
         keys_.emplace_back();

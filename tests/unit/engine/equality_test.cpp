@@ -14,7 +14,7 @@
 namespace orrery::sim {
 namespace {
 
-using hand_made::Job;
+using MadeJob = hand_made::Job;
 using program::RunRecord;
 
 /// Compares both simulations; returns the number of ranks that the quotient saves.
@@ -73,7 +73,7 @@ TEST(Equality, EveryRankEqualsItsRepresentative) {
     std::size_t merged = 0;
     for (int round = 0; round < 150 && !HasFailure(); ++round) {
         SCOPED_TRACE("round " + std::to_string(round));
-        Job job;
+        MadeJob job;
         job.tp = 1 << pick(3);
         job.dp = 1 + pick(4);
         job.pp = 1 + pick(4);
@@ -138,7 +138,7 @@ TEST(Equality, HoldsOnEveryFabricAndWithDegradedLinks) {
     std::vector<std::size_t> merged;
     for (const topologies::ClusterSpec& spec : clusters_of_16_nodes()) {
         SCOPED_TRACE(name_of(spec.fabric) + " with " + std::to_string(spec.overrides.size()) + " overrides");
-        Job job;
+        MadeJob job;
         job.tp = 4;
         job.dp = 4;
         job.pp = 2;
@@ -151,7 +151,7 @@ TEST(Equality, HoldsOnEveryFabricAndWithDegradedLinks) {
 }
 
 TEST(Equality, ADegradedLinkOfOneGroupSlowsTheJob) {
-    Job job;
+    MadeJob job;
     job.tp = 4;
     job.dp = 4;
     job.pp = 2;

@@ -1,6 +1,7 @@
 // Hand-written Programs, clusters and costs, so that tests of the engine do not need the lowering.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -8,11 +9,16 @@
 #include <vector>
 
 #include "core/random.h"
+#include "core/units.h"
 #include "sim/engine/placed_job.h"
 #include "sim/engine/simulate.h"
 #include "sim/engine/symmetry.h"
 
 namespace orrery::sim {
+
+[[nodiscard]] inline std::int64_t step_ps(const program::RunRecord& record) {
+    return std::llround(record.step_time_s * kPicosecondsPerSecond);
+}
 
 /// Jobs on a cluster that does not change.
 [[nodiscard]] inline std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs,

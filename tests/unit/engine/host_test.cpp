@@ -24,10 +24,6 @@ using topologies::Cluster;
 
 constexpr std::int64_t kMicrosecond = 1'000'000;
 
-std::int64_t step_ps(const RunRecord& record) {
-    return std::llround(record.step_time_s * kPicosecondsPerSecond);
-}
-
 program::Instruction host(const std::string& name, std::vector<program::InstructionIndex> after = {}) {
     return on_stream(Stream::host, name, std::move(after));
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "core/index.h"
 #include "core/random.h"
 #include "tests/unit/engine/hand_made.h"
 
@@ -19,10 +20,6 @@ using program::CommKind;
 using program::GroupAxis;
 using program::Schedule;
 using program::Stream;
-
-std::size_t at(std::int64_t index) {
-    return static_cast<std::size_t>(index);
-}
 
 class Dice {
   public:
@@ -147,9 +144,9 @@ std::vector<Stream> streams_of(GroupAxis axis) {
     return {};
 }
 
-class Maker {
+class RandomMaker {
   public:
-    Maker(Dice& dice, program::Program& program) : dice_(dice), program_(program) {
+    RandomMaker(Dice& dice, program::Program& program) : dice_(dice), program_(program) {
         const std::int64_t classes =
             program.plan->parallelism.data_parallel == program::DataParallel::dp ? 2 : program.plan->parallelism.pp;
         for (std::int64_t c = 0; c < classes; ++c) {
@@ -354,7 +351,7 @@ RandomJob random_job(std::uint64_t seed) {
     plan.cluster = job.cluster;
     job.program.plan = std::make_shared<const program::Plan>(plan);
     job.program.mesh = std::make_shared<const program::Mesh>(plan);
-    Maker(dice, job.program).run();
+    RandomMaker(dice, job.program).run();
     return job;
 }
 

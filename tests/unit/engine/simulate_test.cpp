@@ -24,10 +24,6 @@ using topologies::Cluster;
 
 constexpr std::int64_t kMillisecond = 1'000'000'000;
 
-std::int64_t step_ps(const RunRecord& record) {
-    return std::llround(record.step_time_s * kPicosecondsPerSecond);
-}
-
 const program::StreamTime& time_of(const RunRecord& record, std::size_t rank, Stream stream) {
     return record.ranks[rank].streams[stream];
 }

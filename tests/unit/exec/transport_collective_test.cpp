@@ -22,7 +22,7 @@ float value(int rank, std::int64_t i) {
     return static_cast<float>((i * 5 + rank * 11) % 37 - 18);
 }
 
-std::vector<std::vector<float>> inputs(int n, std::int64_t elements) {
+std::vector<std::vector<float>> float_inputs(int n, std::int64_t elements) {
     std::vector<std::vector<float>> result(static_cast<std::size_t>(n),
                                            std::vector<float>(static_cast<std::size_t>(elements)));
     for (int r = 0; r < n; ++r) {
@@ -32,7 +32,7 @@ std::vector<std::vector<float>> inputs(int n, std::int64_t elements) {
     return result;
 }
 
-std::vector<float> combined(const std::vector<std::vector<float>>& parts, ReduceOp op) {
+std::vector<float> combined_floats(const std::vector<std::vector<float>>& parts, ReduceOp op) {
     std::vector<float> result = parts[0];
     for (std::size_t r = 1; r < parts.size(); ++r) {
         for (std::size_t i = 0; i < result.size(); ++i) {
@@ -50,9 +50,9 @@ TEST(Collective, AllReduceIsExactAndMovesTheBytesOfTheClosedForm) {
             if (elements >= 100000 && n > 5 && n != 8) continue;  // large sizes: only some member counts
             for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
                 for (const bool in_place : {false, true}) {
-                    std::vector<std::vector<float>> in = inputs(n, elements);
+                    std::vector<std::vector<float>> in = float_inputs(n, elements);
                     const std::vector<std::vector<float>> original = in;
-                    const std::vector<float> wanted = combined(in, op);
+                    const std::vector<float> wanted = combined_floats(in, op);
                     std::vector<std::vector<float>> out(in.size(), std::vector<float>(wanted.size(), -777.0F));
                     std::vector<Collective> members;
                     for (int r = 0; r < n; ++r) {
@@ -87,7 +87,7 @@ TEST(Collective, AllReduceIsExactAndMovesTheBytesOfTheClosedForm) {
 TEST(Collective, UnevenRingSendsAllButTheTwoBlocksItKeeps) {
     const int n = 5;
     const std::int64_t elements = 10003;  // blocks of 2001, 2001, 2001, 2000, 2000
-    std::vector<std::vector<float>> data = inputs(n, elements);
+    std::vector<std::vector<float>> data = float_inputs(n, elements);
     std::vector<Collective> members;
     for (int r = 0; r < n; ++r) {
         float* at = data[static_cast<std::size_t>(r)].data();
@@ -105,7 +105,7 @@ TEST(Collective, AllGatherPlacesEveryBlock) {
     for (const int n : kMembers) {
         for (const std::int64_t block : {0L, 1L, 999L, 70001L}) {
             for (const bool in_place : {false, true}) {
-                const std::vector<std::vector<float>> own = inputs(n, block);
+                const std::vector<std::vector<float>> own = float_inputs(n, block);
                 std::vector<float> wanted;
                 for (const std::vector<float>& part : own) wanted.insert(wanted.end(), part.begin(), part.end());
                 std::vector<std::vector<float>> out(own.size(), std::vector<float>(wanted.size(), -777.0F));
@@ -133,9 +133,9 @@ TEST(Collective, ReduceScatterDoesNotChangeTheRestOfItsInput) {
     for (const int n : kMembers) {
         for (const std::int64_t block : {0L, 1L, 999L, 70001L}) {
             for (const bool in_place : {false, true}) {
-                std::vector<std::vector<float>> in = inputs(n, block * n);
+                std::vector<std::vector<float>> in = float_inputs(n, block * n);
                 const std::vector<std::vector<float>> original = in;
-                const std::vector<float> sums = combined(in, ReduceOp::sum);
+                const std::vector<float> sums = combined_floats(in, ReduceOp::sum);
                 std::vector<std::vector<float>> out(in.size(),
                                                     std::vector<float>(static_cast<std::size_t>(block), -777.0F));
                 std::vector<Collective> members;

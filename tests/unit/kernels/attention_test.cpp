@@ -86,13 +86,15 @@ TEST_P(Attention, ForwardAndBackward) {
     EXPECT_EQ(again, dqkv) << "not reproducible";
 }
 
-constexpr std::int64_t kLong = kAttentionBlock + 9;
+constexpr std::int64_t kLongSequence = kAttentionBlock + 9;
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          ::testing::Values(AttentionShape{1, 1, 1, 1, 1, 0}, AttentionShape{5, 2, 3, 3, 4, 0},
                                            AttentionShape{19, 1, 4, 2, 6, 0}, AttentionShape{17, 3, 6, 2, 5, 0},
-                                           AttentionShape{kLong, 1, 2, 1, 4, 0}, AttentionShape{kLong, 2, 2, 2, 3, 0},
-                                           AttentionShape{kLong, 1, 2, 1, 4, 1}, AttentionShape{kLong, 1, 2, 1, 4, 11},
-                                           AttentionShape{kLong, 1, 1, 1, 4, kAttentionBlock + 2},
+                                           AttentionShape{kLongSequence, 1, 2, 1, 4, 0},
+                                           AttentionShape{kLongSequence, 2, 2, 2, 3, 0},
+                                           AttentionShape{kLongSequence, 1, 2, 1, 4, 1},
+                                           AttentionShape{kLongSequence, 1, 2, 1, 4, 11},
+                                           AttentionShape{kLongSequence, 1, 1, 1, 4, kAttentionBlock + 2},
                                            AttentionShape{20, 1, 2, 2, 4, 50}));
 
 TEST(Attention, LargeScoresDoNotOverflow) {

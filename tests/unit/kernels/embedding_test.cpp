@@ -6,23 +6,25 @@ namespace {
 
 using reference::Floats;
 
-constexpr std::int64_t kWidth = 5;
+constexpr std::int64_t kEmbeddingWidth = 5;
 const std::vector<std::int32_t> kTokens{0, 3, 7, 3, 9, 4};
 
 TEST(Embedding, ShardsSumToTheWhole) {
-    const Floats table = reference::values("table", 10 * kWidth);
+    const Floats table = reference::values("table", 10 * kEmbeddingWidth);
     const auto rows = static_cast<std::int64_t>(kTokens.size());
-    Floats whole(kTokens.size() * kWidth, 99.0F);
-    embedding_forward({rows, kWidth, 0, 10}, kTokens.data(), table.data(), whole.data());
+    Floats whole(kTokens.size() * kEmbeddingWidth, 99.0F);
+    embedding_forward({rows, kEmbeddingWidth, 0, 10}, kTokens.data(), table.data(), whole.data());
     for (std::size_t r = 0; r < kTokens.size(); ++r) {
-        for (std::size_t i = 0; i < kWidth; ++i) {
-            EXPECT_EQ(whole[r * kWidth + i], table[static_cast<std::size_t>(kTokens[r]) * kWidth + i]);
+        for (std::size_t i = 0; i < kEmbeddingWidth; ++i) {
+            EXPECT_EQ(whole[r * kEmbeddingWidth + i],
+                      table[static_cast<std::size_t>(kTokens[r]) * kEmbeddingWidth + i]);
         }
     }
     Floats sum(whole.size(), 0.0F);
     for (std::int64_t start : {0, 5}) {
         Floats part(whole.size(), 99.0F);
-        embedding_forward({rows, kWidth, start, 5}, kTokens.data(), table.data() + start * kWidth, part.data());
+        embedding_forward({rows, kEmbeddingWidth, start, 5}, kTokens.data(), table.data() + start * kEmbeddingWidth,
+                          part.data());
         add(static_cast<std::int64_t>(sum.size()), part.data(), sum.data());
     }
     EXPECT_EQ(sum, whole);
@@ -30,38 +32,39 @@ TEST(Embedding, ShardsSumToTheWhole) {
 
 TEST(Embedding, BackwardScattersIntoTheShard) {
     const auto rows = static_cast<std::int64_t>(kTokens.size());
-    const Floats dy = reference::values("dy", rows * kWidth);
-    Floats expected(5 * kWidth, 1.0F);  // tokens 3..7
+    const Floats dy = reference::values("dy", rows * kEmbeddingWidth);
+    Floats expected(5 * kEmbeddingWidth, 1.0F);  // tokens 3..7
     for (std::size_t r = 0; r < kTokens.size(); ++r) {
         if (kTokens[r] < 3 || kTokens[r] > 7) continue;
-        for (std::size_t i = 0; i < kWidth; ++i) {
-            expected[static_cast<std::size_t>(kTokens[r] - 3) * kWidth + i] += dy[r * kWidth + i];
+        for (std::size_t i = 0; i < kEmbeddingWidth; ++i) {
+            expected[static_cast<std::size_t>(kTokens[r] - 3) * kEmbeddingWidth + i] += dy[r * kEmbeddingWidth + i];
         }
     }
-    Floats dweight(5 * kWidth, 1.0F);
-    embedding_backward({rows, kWidth, 3, 5}, dy.data(), kTokens.data(), dweight.data());
+    Floats dweight(5 * kEmbeddingWidth, 1.0F);
+    embedding_backward({rows, kEmbeddingWidth, 3, 5}, dy.data(), kTokens.data(), dweight.data());
     EXPECT_EQ(dweight, expected);
 }
 
 TEST(Position, ShardStartsAtItsOffset) {
     constexpr std::int64_t kMicroBatch = 2;
-    const Floats table = reference::values("table", 6 * kWidth);
-    const Floats x = reference::values("x", 4 * kWidth);
+    const Floats table = reference::values("table", 6 * kEmbeddingWidth);
+    const Floats x = reference::values("x", 4 * kEmbeddingWidth);
     Floats y(x.size());
-    position_forward({4, kWidth, kMicroBatch, 3}, x.data(), table.data(), y.data());
+    position_forward({4, kEmbeddingWidth, kMicroBatch, 3}, x.data(), table.data(), y.data());
     Floats dtable(table.size(), 0.0F);
-    position_backward({4, kWidth, kMicroBatch, 3}, x.data(), dtable.data());
-    for (std::size_t i = 0; i < kWidth; ++i) {
+    position_backward({4, kEmbeddingWidth, kMicroBatch, 3}, x.data(), dtable.data());
+    for (std::size_t i = 0; i < kEmbeddingWidth; ++i) {
         for (std::size_t r = 0; r < 4; ++r) {
-            EXPECT_EQ(y[r * kWidth + i], x[r * kWidth + i] + table[(3 + r / 2) * kWidth + i]);
+            EXPECT_EQ(y[r * kEmbeddingWidth + i],
+                      x[r * kEmbeddingWidth + i] + table[(3 + r / 2) * kEmbeddingWidth + i]);
         }
-        EXPECT_EQ(dtable[2 * kWidth + i], 0.0F);
-        EXPECT_EQ(dtable[3 * kWidth + i], x[i] + x[kWidth + i]);
-        EXPECT_EQ(dtable[4 * kWidth + i], x[2 * kWidth + i] + x[3 * kWidth + i]);
-        EXPECT_EQ(dtable[5 * kWidth + i], 0.0F);
+        EXPECT_EQ(dtable[2 * kEmbeddingWidth + i], 0.0F);
+        EXPECT_EQ(dtable[3 * kEmbeddingWidth + i], x[i] + x[kEmbeddingWidth + i]);
+        EXPECT_EQ(dtable[4 * kEmbeddingWidth + i], x[2 * kEmbeddingWidth + i] + x[3 * kEmbeddingWidth + i]);
+        EXPECT_EQ(dtable[5 * kEmbeddingWidth + i], 0.0F);
     }
     Floats in_place = x;
-    position_forward({4, kWidth, kMicroBatch, 3}, in_place.data(), table.data(), in_place.data());
+    position_forward({4, kEmbeddingWidth, kMicroBatch, 3}, in_place.data(), table.data(), in_place.data());
     EXPECT_EQ(in_place, y);
 }
 

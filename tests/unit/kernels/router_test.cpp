@@ -13,7 +13,7 @@ using reference::Floats;
 using reference::wide;
 using Choices = std::vector<std::int32_t>;
 
-struct Case {
+struct RouterCase {
     std::string name;
     RouterShape shape;
     bool corrected = false;
@@ -81,7 +81,7 @@ Doubles naive_weights(const RouterShape& s, const Doubles& logits, const Choices
     return weights;
 }
 
-class Router : public ::testing::TestWithParam<Case> {};
+class Router : public ::testing::TestWithParam<RouterCase> {};
 
 TEST_P(Router, ForwardAndBackward) {
     const RouterShape& s = GetParam().shape;
@@ -118,34 +118,35 @@ TEST_P(Router, ForwardAndBackward) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, Router,
     ::testing::Values(
-        Case{"softmax_of_the_chosen", {.tokens = 9, .experts = 8, .top_k = 2}},
-        Case{"softmax", {.tokens = 9, .experts = 37, .top_k = 3, .normalize_top_k = false}},
-        Case{"all_experts", {.tokens = 3, .experts = 4, .top_k = 4}},
-        Case{"one_expert", {.tokens = 3, .experts = 1, .top_k = 1}},
-        Case{"sigmoid", {.tokens = 7, .experts = 16, .top_k = 4, .sigmoid_scores = true}},
-        Case{"sigmoid_as_it_is",
-             {.tokens = 7, .experts = 16, .top_k = 4, .sigmoid_scores = true, .normalize_top_k = false}},
-        Case{"deepseek_v2",
-             {.tokens = 11,
-              .experts = 24,
-              .top_k = 3,
-              .normalize_top_k = false,
-              .routed_scale = 16.0,
-              .expert_groups = 6,
-              .top_k_groups = 2}},
-        Case{"deepseek_v3",
-             {.tokens = 11,
-              .experts = 24,
-              .top_k = 4,
-              .sigmoid_scores = true,
-              .routed_scale = 2.5,
-              .expert_groups = 6,
-              .top_k_groups = 2},
-             true},
-        Case{"groups_of_one",
-             {.tokens = 5, .experts = 6, .top_k = 2, .sigmoid_scores = true, .expert_groups = 6, .top_k_groups = 3},
-             true},
-        Case{"corrected_softmax", {.tokens = 5, .experts = 20, .top_k = 2}, true}),
+        RouterCase{"softmax_of_the_chosen", {.tokens = 9, .experts = 8, .top_k = 2}},
+        RouterCase{"softmax", {.tokens = 9, .experts = 37, .top_k = 3, .normalize_top_k = false}},
+        RouterCase{"all_experts", {.tokens = 3, .experts = 4, .top_k = 4}},
+        RouterCase{"one_expert", {.tokens = 3, .experts = 1, .top_k = 1}},
+        RouterCase{"sigmoid", {.tokens = 7, .experts = 16, .top_k = 4, .sigmoid_scores = true}},
+        RouterCase{"sigmoid_as_it_is",
+                   {.tokens = 7, .experts = 16, .top_k = 4, .sigmoid_scores = true, .normalize_top_k = false}},
+        RouterCase{"deepseek_v2",
+                   {.tokens = 11,
+                    .experts = 24,
+                    .top_k = 3,
+                    .normalize_top_k = false,
+                    .routed_scale = 16.0,
+                    .expert_groups = 6,
+                    .top_k_groups = 2}},
+        RouterCase{"deepseek_v3",
+                   {.tokens = 11,
+                    .experts = 24,
+                    .top_k = 4,
+                    .sigmoid_scores = true,
+                    .routed_scale = 2.5,
+                    .expert_groups = 6,
+                    .top_k_groups = 2},
+                   true},
+        RouterCase{
+            "groups_of_one",
+            {.tokens = 5, .experts = 6, .top_k = 2, .sigmoid_scores = true, .expert_groups = 6, .top_k_groups = 3},
+            true},
+        RouterCase{"corrected_softmax", {.tokens = 5, .experts = 20, .top_k = 2}, true}),
     [](const auto& test) { return test.param.name; });
 
 TEST(Router, EqualScoresGoToTheLowerIndex) {

@@ -13,11 +13,11 @@
 namespace orrery::models {
 namespace {
 
-struct Published {
+struct PublishedFamily {
     const char* name;
     double billions, active;  // to three decimals
 };
-class FamilyCounts : public testing::TestWithParam<Published> {};
+class FamilyCounts : public testing::TestWithParam<PublishedFamily> {};
 TEST_P(FamilyCounts, EqualThePublishedFigures) {
     const ModelSpec m = load_model(GetParam().name);
     EXPECT_NEAR(static_cast<double>(parameter_count(m)) / 1e9, GetParam().billions, 0.0005);
@@ -28,15 +28,16 @@ TEST_P(FamilyCounts, EqualThePublishedFigures) {
 // 1T; the further decimals are computed from the configurations.
 INSTANTIATE_TEST_SUITE_P(
     All, FamilyCounts,
-    testing::Values(Published{"mixtral-8x7b", 46.703, 12.880}, Published{"mixtral-8x22b", 140.621, 39.152},
-                    Published{"qwen3-30b-a3b", 30.532, 3.353}, Published{"qwen3-235b-a22b", 235.094, 22.191},
-                    Published{"deepseek-v3", 671.026, 37.552}, Published{"kimi-k2", 1026.408, 32.861},
-                    Published{"gpt-neox-20b", 20.555, 20.555}, Published{"opt-1.3b", 1.316, 1.316},
-                    Published{"opt-6.7b", 6.658, 6.658}, Published{"opt-13b", 12.853, 12.853},
-                    Published{"opt-30b", 29.975, 29.975}, Published{"opt-175b", 174.604, 174.604},
-                    Published{"bloom-176b", 176.247, 176.247}, Published{"falcon-40b", 41.303, 41.303},
-                    Published{"falcon-7b", 6.922, 6.922}, Published{"bert-base", .110, .110},
-                    Published{"bert-large", .335, .335}));
+    testing::Values(PublishedFamily{"mixtral-8x7b", 46.703, 12.880}, PublishedFamily{"mixtral-8x22b", 140.621, 39.152},
+                    PublishedFamily{"qwen3-30b-a3b", 30.532, 3.353},
+                    PublishedFamily{"qwen3-235b-a22b", 235.094, 22.191},
+                    PublishedFamily{"deepseek-v3", 671.026, 37.552}, PublishedFamily{"kimi-k2", 1026.408, 32.861},
+                    PublishedFamily{"gpt-neox-20b", 20.555, 20.555}, PublishedFamily{"opt-1.3b", 1.316, 1.316},
+                    PublishedFamily{"opt-6.7b", 6.658, 6.658}, PublishedFamily{"opt-13b", 12.853, 12.853},
+                    PublishedFamily{"opt-30b", 29.975, 29.975}, PublishedFamily{"opt-175b", 174.604, 174.604},
+                    PublishedFamily{"bloom-176b", 176.247, 176.247}, PublishedFamily{"falcon-40b", 41.303, 41.303},
+                    PublishedFamily{"falcon-7b", 6.922, 6.922}, PublishedFamily{"bert-base", .110, .110},
+                    PublishedFamily{"bert-large", .335, .335}));
 
 // The closed forms of the families with 12 h^2 + 13 h parameters a layer.
 TEST(FamilyParameters, FollowTheClosedFormsOfModelsWithBiases) {
@@ -197,12 +198,12 @@ TEST(FamilyFlops, AreSixForEachWeightAndToken) {
     }
 }
 
-struct BadModel {
+struct BadFamily {
     const char* key;
     void (*spoil)(ModelSpec&);
     const char* base = "tiny-llama";
 };
-class CheckFamily : public testing::TestWithParam<BadModel> {};
+class CheckFamily : public testing::TestWithParam<BadFamily> {};
 TEST_P(CheckFamily, RefusesAndNamesTheKey) {
     ModelSpec model = load_model(GetParam().base);
     check_model(model, "good");
@@ -215,57 +216,57 @@ constexpr const char* kMixtral = "mixtral-8x7b";
 constexpr const char* kDeepseek = "deepseek-v3";
 INSTANTIATE_TEST_SUITE_P(
     Experts, CheckFamily,
-    testing::Values(BadModel{"moe/expert_count", [](ModelSpec& m) { m.moe.expert_count = -1; }},
-                    BadModel{"moe/expert_count", [](ModelSpec& m) { m.moe.expert_count = 5000; }},
-                    BadModel{"moe/expert_count", [](ModelSpec& m) { m.moe.top_k = 2; }},
-                    BadModel{"moe/top_k", [](ModelSpec& m) { m.moe.top_k = 9; }, kMixtral},
-                    BadModel{"moe/top_k", [](ModelSpec& m) { m.moe.top_k = 0; }, kMixtral},
-                    BadModel{"moe/expert_ffn_hidden", [](ModelSpec& m) { m.moe.expert_ffn_hidden = 0; }, kMixtral},
-                    BadModel{"moe/expert_ffn_hidden", [](ModelSpec& m) { m.moe.expert_ffn_hidden = 1 << 22; },
-                             kMixtral},
-                    BadModel{"moe/shared_ffn_hidden", [](ModelSpec& m) { m.moe.shared_ffn_hidden = -1; }, kMixtral},
-                    BadModel{"moe/first_dense_layers", [](ModelSpec& m) { m.moe.first_dense_layers = 32; }, kMixtral},
-                    BadModel{"moe/layer_interval", [](ModelSpec& m) { m.moe.layer_interval = 0; }, kMixtral},
-                    BadModel{"moe/shared_expert_gate", [](ModelSpec& m) { m.moe.shared_expert_gate = true; }, kMixtral},
-                    BadModel{"moe/expert_groups", [](ModelSpec& m) { m.moe.expert_groups = 3; }, kMixtral},
-                    BadModel{"moe/top_k_groups", [](ModelSpec& m) { m.moe.top_k_groups = 1; }, kMixtral},
-                    BadModel{"moe/top_k_groups", [](ModelSpec& m) { m.moe.top_k_groups = 9; }, kDeepseek},
-                    BadModel{"moe/top_k", [](ModelSpec& m) { m.moe.top_k = 129; }, kDeepseek},
-                    BadModel{"moe/routed_scale", [](ModelSpec& m) { m.moe.routed_scale = std::nan(""); }, kDeepseek},
-                    BadModel{"mlp_bias", [](ModelSpec& m) { m.mlp_bias = true; }, kMixtral}));
+    testing::Values(
+        BadFamily{"moe/expert_count", [](ModelSpec& m) { m.moe.expert_count = -1; }},
+        BadFamily{"moe/expert_count", [](ModelSpec& m) { m.moe.expert_count = 5000; }},
+        BadFamily{"moe/expert_count", [](ModelSpec& m) { m.moe.top_k = 2; }},
+        BadFamily{"moe/top_k", [](ModelSpec& m) { m.moe.top_k = 9; }, kMixtral},
+        BadFamily{"moe/top_k", [](ModelSpec& m) { m.moe.top_k = 0; }, kMixtral},
+        BadFamily{"moe/expert_ffn_hidden", [](ModelSpec& m) { m.moe.expert_ffn_hidden = 0; }, kMixtral},
+        BadFamily{"moe/expert_ffn_hidden", [](ModelSpec& m) { m.moe.expert_ffn_hidden = 1 << 22; }, kMixtral},
+        BadFamily{"moe/shared_ffn_hidden", [](ModelSpec& m) { m.moe.shared_ffn_hidden = -1; }, kMixtral},
+        BadFamily{"moe/first_dense_layers", [](ModelSpec& m) { m.moe.first_dense_layers = 32; }, kMixtral},
+        BadFamily{"moe/layer_interval", [](ModelSpec& m) { m.moe.layer_interval = 0; }, kMixtral},
+        BadFamily{"moe/shared_expert_gate", [](ModelSpec& m) { m.moe.shared_expert_gate = true; }, kMixtral},
+        BadFamily{"moe/expert_groups", [](ModelSpec& m) { m.moe.expert_groups = 3; }, kMixtral},
+        BadFamily{"moe/top_k_groups", [](ModelSpec& m) { m.moe.top_k_groups = 1; }, kMixtral},
+        BadFamily{"moe/top_k_groups", [](ModelSpec& m) { m.moe.top_k_groups = 9; }, kDeepseek},
+        BadFamily{"moe/top_k", [](ModelSpec& m) { m.moe.top_k = 129; }, kDeepseek},
+        BadFamily{"moe/routed_scale", [](ModelSpec& m) { m.moe.routed_scale = std::nan(""); }, kDeepseek},
+        BadFamily{"mlp_bias", [](ModelSpec& m) { m.mlp_bias = true; }, kMixtral}));
 INSTANTIATE_TEST_SUITE_P(
     Latent, CheckFamily,
-    testing::Values(BadModel{"latent/kv_lora_rank", [](ModelSpec& m) { m.latent.kv_lora_rank = -1; }},
-                    BadModel{"latent/kv_lora_rank", [](ModelSpec& m) { m.latent.v_head_dim = 64; }},
-                    BadModel{"latent/nope_head_dim", [](ModelSpec& m) { m.latent.kv_lora_rank = 8; }},
-                    BadModel{"latent/q_lora_rank", [](ModelSpec& m) { m.latent.q_lora_rank = -1; }, kDeepseek},
-                    BadModel{"latent/v_head_dim", [](ModelSpec& m) { m.latent.v_head_dim = 0; }, kDeepseek},
-                    BadModel{"latent/rope_head_dim", [](ModelSpec& m) { m.latent.rope_head_dim = 63; }, kDeepseek},
-                    BadModel{"head_dim", [](ModelSpec& m) { m.head_dim = 128; }, kDeepseek},
-                    BadModel{"kv_heads", [](ModelSpec& m) { m.kv_heads = 64; }, kDeepseek},
-                    BadModel{"position", [](ModelSpec& m) { m.position = PositionKind::alibi; }, kDeepseek},
-                    BadModel{"qkv_bias", [](ModelSpec& m) { m.qkv_bias = true; }, kDeepseek},
-                    BadModel{"qk_norm", [](ModelSpec& m) { m.qk_norm = true; }, kDeepseek},
-                    BadModel{"sliding_window", [](ModelSpec& m) { m.sliding_window = 9; }, kDeepseek}));
+    testing::Values(BadFamily{"latent/kv_lora_rank", [](ModelSpec& m) { m.latent.kv_lora_rank = -1; }},
+                    BadFamily{"latent/kv_lora_rank", [](ModelSpec& m) { m.latent.v_head_dim = 64; }},
+                    BadFamily{"latent/nope_head_dim", [](ModelSpec& m) { m.latent.kv_lora_rank = 8; }},
+                    BadFamily{"latent/q_lora_rank", [](ModelSpec& m) { m.latent.q_lora_rank = -1; }, kDeepseek},
+                    BadFamily{"latent/v_head_dim", [](ModelSpec& m) { m.latent.v_head_dim = 0; }, kDeepseek},
+                    BadFamily{"latent/rope_head_dim", [](ModelSpec& m) { m.latent.rope_head_dim = 63; }, kDeepseek},
+                    BadFamily{"head_dim", [](ModelSpec& m) { m.head_dim = 128; }, kDeepseek},
+                    BadFamily{"kv_heads", [](ModelSpec& m) { m.kv_heads = 64; }, kDeepseek},
+                    BadFamily{"position", [](ModelSpec& m) { m.position = PositionKind::alibi; }, kDeepseek},
+                    BadFamily{"qkv_bias", [](ModelSpec& m) { m.qkv_bias = true; }, kDeepseek},
+                    BadFamily{"qk_norm", [](ModelSpec& m) { m.qk_norm = true; }, kDeepseek},
+                    BadFamily{"sliding_window", [](ModelSpec& m) { m.sliding_window = 9; }, kDeepseek}));
 INSTANTIATE_TEST_SUITE_P(
     Layout, CheckFamily,
-    testing::Values(BadModel{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 0; }},
-                    BadModel{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 1.5; }},
-                    BadModel{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 0.3; }},
-                    BadModel{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 0.5; }, "gpt2"},
-                    BadModel{"position_offset", [](ModelSpec& m) { m.position_offset = 2; }},
-                    BadModel{"position_offset", [](ModelSpec& m) { m.position_offset = -1; }, "gpt2"},
-                    BadModel{"token_types", [](ModelSpec& m) { m.token_types = -1; }},
-                    BadModel{"sliding_window", [](ModelSpec& m) { m.sliding_window = 9; }, "bert-base"},
-                    BadModel{"shared_input_norm", [](ModelSpec& m) { m.shared_input_norm = true; }},
-                    BadModel{"post_norm", [](ModelSpec& m) { m.post_norm = true; }, "gpt-neox-20b"},
-                    BadModel{"rope_theta", [](ModelSpec& m) { m.rope_theta = 5e5; }, "bloom-176b"},
-                    BadModel{"rope_scaling/beta_fast", [](ModelSpec& m) { m.rope_scaling.beta_fast = 0; }, kDeepseek},
-                    BadModel{"rope_scaling/mscale", [](ModelSpec& m) { m.rope_scaling.mscale = -1; }, kDeepseek},
-                    BadModel{"rope_scaling/original_max_positions",
-                             [](ModelSpec& m) { m.rope_scaling.original_max_positions = 0; }, kDeepseek},
-                    BadModel{"rope_scaling/factor", [](ModelSpec& m) { m.rope_scaling.low_frequency_factor = 2; },
-                             kDeepseek}));
+    testing::Values(BadFamily{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 0; }},
+                    BadFamily{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 1.5; }},
+                    BadFamily{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 0.3; }},
+                    BadFamily{"rotary_fraction", [](ModelSpec& m) { m.rotary_fraction = 0.5; }, "gpt2"},
+                    BadFamily{"position_offset", [](ModelSpec& m) { m.position_offset = 2; }},
+                    BadFamily{"position_offset", [](ModelSpec& m) { m.position_offset = -1; }, "gpt2"},
+                    BadFamily{"token_types", [](ModelSpec& m) { m.token_types = -1; }},
+                    BadFamily{"sliding_window", [](ModelSpec& m) { m.sliding_window = 9; }, "bert-base"},
+                    BadFamily{"shared_input_norm", [](ModelSpec& m) { m.shared_input_norm = true; }},
+                    BadFamily{"post_norm", [](ModelSpec& m) { m.post_norm = true; }, "gpt-neox-20b"},
+                    BadFamily{"rope_theta", [](ModelSpec& m) { m.rope_theta = 5e5; }, "bloom-176b"},
+                    BadFamily{"rope_scaling/beta_fast", [](ModelSpec& m) { m.rope_scaling.beta_fast = 0; }, kDeepseek},
+                    BadFamily{"rope_scaling/mscale", [](ModelSpec& m) { m.rope_scaling.mscale = -1; }, kDeepseek},
+                    BadFamily{"rope_scaling/original_max_positions",
+                              [](ModelSpec& m) { m.rope_scaling.original_max_positions = 0; }, kDeepseek},
+                    BadFamily{"rope_scaling/factor", [](ModelSpec& m) { m.rope_scaling.low_frequency_factor = 2; },
+                              kDeepseek}));
 
 TEST(FamilyJson, OmitsDefaultsOfAPlainDecoder) {
     const auto plain = nlohmann::json::parse(to_json_text(load_model("llama3-8b")));

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "models/model_spec.h"
 #include "tests/unit/core/test_folder.h"
+#include "tests/unit/models/hugging_face_configs.h"
 
 namespace orrery::models {
 namespace {
@@ -87,11 +88,6 @@ ordered_json bert() {
     return config;
 }
 
-ModelSpec read(const ordered_json& config, ModelParts parts = ModelParts::whole) {
-    const TestFolder folder;
-    std::ofstream(folder.file("config.json")) << config.dump();
-    return read_hugging_face_config(folder.file("config.json"), parts);
-}
 /// Whether the configuration is refused with a message that begins with this text, after the file's name.
 testing::AssertionResult refused(const ordered_json& config, const std::string& begin) {
     const TestFolder folder;
@@ -101,23 +97,14 @@ testing::AssertionResult refused(const ordered_json& config, const std::string& 
     if (message.starts_with(path + ": " + begin)) return testing::AssertionSuccess();
     return testing::AssertionFailure() << message;
 }
-ordered_json with(ordered_json config, const std::string& key, const ordered_json& value) {
-    config[key] = value;
-    return config;
-}
-ordered_json without(ordered_json config, const std::string& key) {
-    config.erase(key);
-    return config;
-}
-
 TEST(HuggingFaceExperts, ReadsMixtral) {
-    const ModelSpec m = read(mixtral());
+    const ModelSpec m = read_config(mixtral());
     EXPECT_EQ(m.moe, (MixtureOfExperts{.expert_count = 8, .top_k = 2, .expert_ffn_hidden = 176}));
     EXPECT_EQ(m.ffn_hidden, 176);
     EXPECT_EQ(m.rope_theta, 1e6);
     EXPECT_EQ(m.norm_epsilon, 1e-5);
     EXPECT_EQ(m.sliding_window, 0);
-    EXPECT_EQ(read(with(mixtral(), "sliding_window", 16)).sliding_window, 16);
+    EXPECT_EQ(read_config(with(mixtral(), "sliding_window", 16)).sliding_window, 16);
     EXPECT_TRUE(refused(with(mixtral(), "num_experts_per_tok", 9), "/num_experts_per_tok: got 9; allowed: "));
     EXPECT_TRUE(refused(with(mixtral(), "num_local_experts", 0), "/num_local_experts: got 0"));
     EXPECT_TRUE(refused(without(mixtral(), "num_local_experts"), "/num_local_experts: the key is missing"));
@@ -126,17 +113,17 @@ TEST(HuggingFaceExperts, ReadsMixtral) {
 }
 
 TEST(HuggingFaceExperts, ReadsQwen) {
-    const ModelSpec third = read(qwen3_moe());
+    const ModelSpec third = read_config(qwen3_moe());
     EXPECT_EQ(third.moe,
               (MixtureOfExperts{.expert_count = 8, .top_k = 2, .expert_ffn_hidden = 48, .normalize_top_k = false}));
     EXPECT_TRUE(third.qk_norm);
     EXPECT_FALSE(third.qkv_bias);
-    EXPECT_TRUE(read(with(qwen3_moe(), "norm_topk_prob", true)).moe.normalize_top_k);
-    const ModelSpec second = read(qwen2_moe());
+    EXPECT_TRUE(read_config(with(qwen3_moe(), "norm_topk_prob", true)).moe.normalize_top_k);
+    const ModelSpec second = read_config(qwen2_moe());
     EXPECT_EQ(second.moe.shared_ffn_hidden, 96);
     EXPECT_TRUE(second.moe.shared_expert_gate && second.qkv_bias);
     EXPECT_FALSE(second.qk_norm || second.attention_output_bias);
-    EXPECT_FALSE(read(with(qwen2_moe(), "qkv_bias", false)).qkv_bias);
+    EXPECT_FALSE(read_config(with(qwen2_moe(), "qkv_bias", false)).qkv_bias);
     EXPECT_TRUE(refused(with(qwen3_moe(), "use_sliding_window", true), "/use_sliding_window: got true"));
     EXPECT_TRUE(
         refused(with(qwen3_moe(), "shared_expert_intermediate_size", 96), "/shared_expert_intermediate_size: "));
@@ -157,14 +144,14 @@ TEST(HuggingFaceExperts, CountsQwen2Moe) {
                    {"num_experts_per_tok", 4},
                    {"moe_intermediate_size", 1408},
                    {"shared_expert_intermediate_size", 5632}});
-    const ModelSpec m = read(config);
+    const ModelSpec m = read_config(config);
     EXPECT_EQ(parameter_count(m), 14315784192);
     EXPECT_NEAR(static_cast<double>(active_parameter_count(m)) / 1e9, 2.7, 0.05);
 }
 
 TEST(HuggingFaceExperts, FindsTheExpertLayers) {
     const auto layers = [](const ordered_json& config) {
-        const ModelSpec m = read(config);
+        const ModelSpec m = read_config(config);
         std::string text;
         for (std::int64_t layer = 0; layer < m.layers; ++layer) text += m.is_expert_layer(layer) ? 'E' : '.';
         return text;
@@ -189,15 +176,17 @@ TEST(HuggingFaceDeepSeek, ReadsExpertsAndLatents) {
     EXPECT_TRUE(refused(with(deepseek(), "num_nextn_predict_layers", 1),
                         "/num_nextn_predict_layers: got 1; allowed: 0: layers that predict further tokens are not "
                         "modelled; --text-only leaves them out"));
-    const ModelSpec m = read(with(deepseek(), "num_nextn_predict_layers", 1), ModelParts::text_only);
+    const ModelSpec m = read_config(with(deepseek(), "num_nextn_predict_layers", 1), ModelParts::text_only);
     EXPECT_EQ(m.left_out, (std::vector<std::string>{"num_nextn_predict_layers: 1 (layers that predict further tokens "
                                                     "are not modelled)"}));
     EXPECT_EQ(m.left_out_prediction_layers, 1);
-    const ModelSpec none = read(with(deepseek(), "num_nextn_predict_layers", 0));
+    const ModelSpec none = read_config(with(deepseek(), "num_nextn_predict_layers", 0));
     EXPECT_TRUE(none.left_out.empty());
     EXPECT_EQ(none.left_out_prediction_layers, 0);
-    EXPECT_THROW((void)read(with(deepseek(), "num_nextn_predict_layers", 65), ModelParts::text_only), InputError);
-    EXPECT_THROW((void)read(with(deepseek(), "num_nextn_predict_layers", "one"), ModelParts::text_only), InputError);
+    EXPECT_THROW((void)read_config(with(deepseek(), "num_nextn_predict_layers", 65), ModelParts::text_only),
+                 InputError);
+    EXPECT_THROW((void)read_config(with(deepseek(), "num_nextn_predict_layers", "one"), ModelParts::text_only),
+                 InputError);
     EXPECT_EQ(m.latent, (LatentAttention{24, 12, 16, 8, 20}));
     EXPECT_EQ(m.head_dim, 24);
     EXPECT_EQ(m.attention_out_width(), 80);
@@ -212,10 +201,10 @@ TEST(HuggingFaceDeepSeek, ReadsExpertsAndLatents) {
                                     .sigmoid_scores = true,
                                     .routed_scale = 2.5};
     EXPECT_EQ(m.moe, expected);
-    EXPECT_EQ(read(with(deepseek(), "q_lora_rank", nullptr)).latent.q_lora_rank, 0);
-    EXPECT_EQ(read(with(deepseek(), "n_shared_experts", nullptr)).moe.shared_ffn_hidden, 0);
-    EXPECT_EQ(read(with(deepseek(), "topk_group", 4)).moe.expert_groups, 0);  // no restriction
-    EXPECT_EQ(read(with(deepseek(), "model_type", "kimi_k2")).family, "deepseek_v3");
+    EXPECT_EQ(read_config(with(deepseek(), "q_lora_rank", nullptr)).latent.q_lora_rank, 0);
+    EXPECT_EQ(read_config(with(deepseek(), "n_shared_experts", nullptr)).moe.shared_ffn_hidden, 0);
+    EXPECT_EQ(read_config(with(deepseek(), "topk_group", 4)).moe.expert_groups, 0);  // no restriction
+    EXPECT_EQ(read_config(with(deepseek(), "model_type", "kimi_k2")).family, "deepseek_v3");
 
     EXPECT_TRUE(refused(without(deepseek(), "q_lora_rank"), "/q_lora_rank: the key is missing"));
     EXPECT_TRUE(refused(with(deepseek(), "num_key_value_heads", 2), "/num_key_value_heads: got 2"));
@@ -251,7 +240,7 @@ TEST(HuggingFaceDeepSeek, CountsTheSecondVersion) {
                  {"qk_nope_head_dim", 128},
                  {"qk_rope_head_dim", 64},
                  {"v_head_dim", 128}});
-    const ModelSpec m = read(lite);
+    const ModelSpec m = read_config(lite);
     EXPECT_EQ(parameter_count(m), 15706484224);
     EXPECT_FALSE(m.moe.score_correction_bias || m.moe.sigmoid_scores || m.moe.normalize_top_k);
     EXPECT_EQ(m.moe.routed_scale, 1.0);
@@ -267,24 +256,24 @@ TEST(HuggingFaceDeepSeek, CountsTheSecondVersion) {
                   {"n_group", 8},
                   {"topk_group", 3},
                   {"topk_method", "group_limited_greedy"}});
-    EXPECT_EQ(parameter_count(read(large)), 235741434880);
-    EXPECT_EQ(read(large).moe.top_k_groups, 3);
+    EXPECT_EQ(parameter_count(read_config(large)), 235741434880);
+    EXPECT_EQ(read_config(large).moe.top_k_groups, 3);
 }
 
 TEST(HuggingFaceGpt, ReadsNeoX) {
-    const ModelSpec m = read(neox());
+    const ModelSpec m = read_config(neox());
     EXPECT_TRUE(m.parallel_residual && m.qkv_bias && m.attention_output_bias && m.mlp_bias);
     EXPECT_FALSE(m.shared_input_norm || m.tied_embeddings);
     EXPECT_EQ(m.position, PositionKind::rotary);
     EXPECT_EQ(m.rotary_fraction, 0.25);
     EXPECT_EQ(m.ffn_hidden, 200);
-    EXPECT_FALSE(read(with(neox(), "use_parallel_residual", false)).parallel_residual);
-    EXPECT_EQ(read(with(neox(), "rotary_pct", 1.0)).rotary_fraction, 1);
-    EXPECT_EQ(read(with(neox(), "rotary_emb_base", 5000)).rope_theta, 5000);
-    const ModelSpec unbiased = read(with(neox(), "attention_bias", false));
+    EXPECT_FALSE(read_config(with(neox(), "use_parallel_residual", false)).parallel_residual);
+    EXPECT_EQ(read_config(with(neox(), "rotary_pct", 1.0)).rotary_fraction, 1);
+    EXPECT_EQ(read_config(with(neox(), "rotary_emb_base", 5000)).rope_theta, 5000);
+    const ModelSpec unbiased = read_config(with(neox(), "attention_bias", false));
     EXPECT_TRUE(!unbiased.qkv_bias && !unbiased.attention_output_bias && unbiased.mlp_bias);
     const ordered_json parameters = {{"rope_type", "default"}, {"rope_theta", 2e4}, {"partial_rotary_factor", 0.5}};
-    const ModelSpec fifth = read(with(neox(), "rope_parameters", parameters));
+    const ModelSpec fifth = read_config(with(neox(), "rope_parameters", parameters));
     EXPECT_EQ(fifth.rotary_fraction, 0.5);
     EXPECT_EQ(fifth.rope_theta, 2e4);
     EXPECT_TRUE(refused(with(neox(), "rotary_pct", 0.2), "/rotary_pct: got 0.2"));
@@ -296,18 +285,18 @@ TEST(HuggingFaceGpt, ReadsNeoX) {
 }
 
 TEST(HuggingFaceGpt, ReadsOpt) {
-    const ModelSpec m = read(opt());
+    const ModelSpec m = read_config(opt());
     EXPECT_EQ(m.mlp, MlpKind::relu);
     EXPECT_EQ(m.position, PositionKind::learned);
     EXPECT_EQ(m.position_offset, 2);
     EXPECT_TRUE(m.qkv_bias && m.mlp_bias && m.tied_embeddings && m.final_norm && !m.post_norm);
     EXPECT_EQ(m.norm_epsilon, 1e-5);
-    const ModelSpec post = read(with(opt(), "do_layer_norm_before", false));
+    const ModelSpec post = read_config(with(opt(), "do_layer_norm_before", false));
     EXPECT_TRUE(post.post_norm && !post.final_norm);
-    EXPECT_FALSE(read(with(opt(), "_remove_final_layer_norm", true)).final_norm);
-    EXPECT_FALSE(read(with(opt(), "enable_bias", false)).mlp_bias);
-    EXPECT_EQ(read(with(opt(), "activation_function", "gelu")).mlp, MlpKind::gelu);
-    (void)read(with(opt(), "word_embed_proj_dim", 64));
+    EXPECT_FALSE(read_config(with(opt(), "_remove_final_layer_norm", true)).final_norm);
+    EXPECT_FALSE(read_config(with(opt(), "enable_bias", false)).mlp_bias);
+    EXPECT_EQ(read_config(with(opt(), "activation_function", "gelu")).mlp, MlpKind::gelu);
+    (void)read_config(with(opt(), "word_embed_proj_dim", 64));
     EXPECT_TRUE(
         refused(with(opt(), "word_embed_proj_dim", 32), "/word_embed_proj_dim: got 32; allowed: hidden_size, 64"));
     EXPECT_TRUE(refused(with(opt(), "layer_norm_elementwise_affine", false), "/layer_norm_elementwise_affine: got "));
@@ -315,17 +304,17 @@ TEST(HuggingFaceGpt, ReadsOpt) {
 }
 
 TEST(HuggingFaceGpt, ReadsBloom) {
-    const ModelSpec m = read(bloom());
+    const ModelSpec m = read_config(bloom());
     EXPECT_EQ(m.position, PositionKind::alibi);
     EXPECT_TRUE(m.embedding_norm && m.final_norm && m.tied_embeddings && m.mlp_bias);
     EXPECT_EQ(m.ffn_hidden, 256);
     EXPECT_EQ(m.max_positions, 2048);
-    EXPECT_EQ(read(with(bloom(), "seq_length", 512)).max_positions, 512);
+    EXPECT_EQ(read_config(with(bloom(), "seq_length", 512)).max_positions, 512);
     // With the key names of the first release.
     ordered_json old = without(without(bloom(), "hidden_size"), "n_head");
     old["n_embed"] = 64;
     old["num_attention_heads"] = 4;
-    EXPECT_EQ(parameter_count(read(old)), parameter_count(m));
+    EXPECT_EQ(parameter_count(read_config(old)), parameter_count(m));
     EXPECT_TRUE(refused(with(bloom(), "n_embed", 32), "/n_embed: got 32; allowed: the same as /hidden_size"));
     EXPECT_TRUE(refused(with(bloom(), "apply_residual_connection_post_layernorm", true),
                         "/apply_residual_connection_post_layernorm: got true"));
@@ -333,23 +322,23 @@ TEST(HuggingFaceGpt, ReadsBloom) {
 }
 
 TEST(HuggingFaceGpt, ReadsTheVariantsOfFalcon) {
-    const ModelSpec seven = read(falcon());  // like the 7B: one norm, one key/value head
+    const ModelSpec seven = read_config(falcon());  // like the 7B: one norm, one key/value head
     EXPECT_EQ(seven.kv_heads, 1);
     EXPECT_TRUE(seven.parallel_residual && seven.shared_input_norm && seven.tied_embeddings);
     EXPECT_FALSE(seven.qkv_bias || seven.mlp_bias);
     EXPECT_EQ(seven.position, PositionKind::rotary);
     EXPECT_EQ(seven.ffn_hidden, 256);
     const ordered_json newer = with(with(falcon(), "new_decoder_architecture", true), "num_kv_heads", 2);
-    EXPECT_EQ(read(newer).kv_heads, 2);
-    EXPECT_FALSE(read(newer).shared_input_norm);  // two norms, like the 40B
-    EXPECT_TRUE(read(with(newer, "num_ln_in_parallel_attn", 1)).shared_input_norm);
-    EXPECT_FALSE(read(with(newer, "num_ln_in_parallel_attn", nullptr)).shared_input_norm);
-    EXPECT_EQ(read(with(with(falcon(), "new_decoder_architecture", true), "n_head_kv", 2)).kv_heads, 2);
-    EXPECT_EQ(read(without(newer, "num_kv_heads")).kv_heads, 4);
-    EXPECT_EQ(read(with(falcon(), "multi_query", false)).kv_heads, 4);
-    EXPECT_EQ(read(with(falcon(), "ffn_hidden_size", 100)).ffn_hidden, 100);
+    EXPECT_EQ(read_config(newer).kv_heads, 2);
+    EXPECT_FALSE(read_config(newer).shared_input_norm);  // two norms, like the 40B
+    EXPECT_TRUE(read_config(with(newer, "num_ln_in_parallel_attn", 1)).shared_input_norm);
+    EXPECT_FALSE(read_config(with(newer, "num_ln_in_parallel_attn", nullptr)).shared_input_norm);
+    EXPECT_EQ(read_config(with(with(falcon(), "new_decoder_architecture", true), "n_head_kv", 2)).kv_heads, 2);
+    EXPECT_EQ(read_config(without(newer, "num_kv_heads")).kv_heads, 4);
+    EXPECT_EQ(read_config(with(falcon(), "multi_query", false)).kv_heads, 4);
+    EXPECT_EQ(read_config(with(falcon(), "ffn_hidden_size", 100)).ffn_hidden, 100);
     // Like Falcon-RW: sequential, ALiBi, biases.
-    const ModelSpec rw = read(with(with(with(falcon(), "parallel_attn", false), "alibi", true), "bias", true));
+    const ModelSpec rw = read_config(with(with(with(falcon(), "parallel_attn", false), "alibi", true), "bias", true));
     EXPECT_FALSE(rw.parallel_residual || rw.shared_input_norm);
     EXPECT_EQ(rw.position, PositionKind::alibi);
     EXPECT_TRUE(rw.qkv_bias && rw.attention_output_bias && rw.mlp_bias);
@@ -360,13 +349,13 @@ TEST(HuggingFaceGpt, ReadsTheVariantsOfFalcon) {
 }
 
 TEST(HuggingFaceGpt, ReadsBert) {
-    const ModelSpec m = read(bert());
+    const ModelSpec m = read_config(bert());
     EXPECT_TRUE(!m.causal && m.post_norm && !m.final_norm && m.embedding_norm && m.tied_embeddings);
     EXPECT_TRUE(m.head_transform && m.head_bias && !m.pooler);
     EXPECT_EQ(m.token_types, 2);
     EXPECT_EQ(m.norm_epsilon, 1e-12);
-    EXPECT_EQ(read(with(bert(), "type_vocab_size", 1)).token_types, 1);
-    EXPECT_EQ(read(with(bert(), "hidden_act", "relu")).mlp, MlpKind::relu);
+    EXPECT_EQ(read_config(with(bert(), "type_vocab_size", 1)).token_types, 1);
+    EXPECT_EQ(read_config(with(bert(), "hidden_act", "relu")).mlp, MlpKind::relu);
     EXPECT_TRUE(refused(with(bert(), "is_decoder", true), "/is_decoder: got true"));
     EXPECT_TRUE(refused(with(bert(), "position_embedding_type", "relative_key"), "/position_embedding_type: got "));
     EXPECT_TRUE(refused(with(bert(), "architectures", {"BertForPreTraining"}),

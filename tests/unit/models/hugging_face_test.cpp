@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "models/model_spec.h"
 #include "tests/unit/core/test_folder.h"
+#include "tests/unit/models/hugging_face_configs.h"
 
 namespace orrery::models {
 namespace {
@@ -42,11 +43,6 @@ ordered_json mistral() {
     return family("mistral", "MistralForCausalLM");
 }
 
-ModelSpec read(const ordered_json& config) {
-    const TestFolder folder;
-    std::ofstream(folder.file("config.json")) << config.dump();
-    return read_hugging_face_config(folder.file("config.json"));
-}
 /// The part of the message after the file's name.
 std::string error_of(const ordered_json& config) {
     const TestFolder folder;
@@ -56,17 +52,8 @@ std::string error_of(const ordered_json& config) {
     EXPECT_EQ(message.find(path + ": "), 0U) << message;
     return message.substr(std::min(message.size(), path.size() + 2));
 }
-ordered_json with(ordered_json config, const std::string& key, const ordered_json& value) {
-    config[key] = value;
-    return config;
-}
-ordered_json without(ordered_json config, const std::string& key) {
-    config.erase(key);
-    return config;
-}
-
 TEST(HuggingFace, ReadsGpt2) {
-    const ModelSpec model = read(gpt2());
+    const ModelSpec model = read_config(gpt2());
     EXPECT_EQ(model.layers, 12);
     EXPECT_EQ(model.head_dim, 64);
     EXPECT_EQ(model.kv_heads, 12);
@@ -76,24 +63,24 @@ TEST(HuggingFace, ReadsGpt2) {
     EXPECT_EQ(model.norm, NormKind::layer_norm);
     EXPECT_EQ(model.position, PositionKind::learned);
     EXPECT_EQ(model.mlp, MlpKind::gelu);
-    EXPECT_EQ(read(with(gpt2(), "n_inner", 1000)).ffn_hidden, 1000);
-    EXPECT_EQ(read(without(gpt2(), "n_inner")).ffn_hidden, 4 * 768);
-    EXPECT_FALSE(read(with(gpt2(), "tie_word_embeddings", false)).tied_embeddings);
+    EXPECT_EQ(read_config(with(gpt2(), "n_inner", 1000)).ffn_hidden, 1000);
+    EXPECT_EQ(read_config(without(gpt2(), "n_inner")).ffn_hidden, 4 * 768);
+    EXPECT_FALSE(read_config(with(gpt2(), "tie_word_embeddings", false)).tied_embeddings);
 }
 
 TEST(HuggingFace, ReadsLlama) {
-    const ModelSpec model = read(llama());
+    const ModelSpec model = read_config(llama());
     EXPECT_EQ(model.head_dim, 16);
     EXPECT_EQ(model.kv_heads, 2);
     EXPECT_FALSE(model.tied_embeddings);
     EXPECT_FALSE(model.qkv_bias || model.attention_output_bias || model.mlp_bias || model.qk_norm);
     EXPECT_EQ(model.rope_theta, 10000.0);
-    EXPECT_EQ(read(without(llama(), "num_key_value_heads")).kv_heads, 4);
-    EXPECT_EQ(read(with(llama(), "num_key_value_heads", nullptr)).kv_heads, 4);
-    EXPECT_EQ(read(with(llama(), "head_dim", 32)).head_dim, 32);
-    const ModelSpec biased = read(with(with(llama(), "attention_bias", true), "mlp_bias", true));
+    EXPECT_EQ(read_config(without(llama(), "num_key_value_heads")).kv_heads, 4);
+    EXPECT_EQ(read_config(with(llama(), "num_key_value_heads", nullptr)).kv_heads, 4);
+    EXPECT_EQ(read_config(with(llama(), "head_dim", 32)).head_dim, 32);
+    const ModelSpec biased = read_config(with(with(llama(), "attention_bias", true), "mlp_bias", true));
     EXPECT_TRUE(biased.qkv_bias && biased.attention_output_bias && biased.mlp_bias);
-    EXPECT_TRUE(read(with(llama(), "tie_word_embeddings", true)).tied_embeddings);
+    EXPECT_TRUE(read_config(with(llama(), "tie_word_embeddings", true)).tied_embeddings);
 }
 
 TEST(HuggingFace, NamesTheModelAfterItsFolderOrFile) {
@@ -108,12 +95,12 @@ TEST(HuggingFace, NamesTheModelAfterItsFolderOrFile) {
 }
 
 TEST(HuggingFace, FollowsTheQuirksOfTheFamilies) {
-    EXPECT_TRUE(read(qwen2()).qkv_bias);
-    EXPECT_FALSE(read(qwen2()).attention_output_bias);
-    EXPECT_FALSE(read(qwen2()).qk_norm);
-    EXPECT_TRUE(read(qwen3()).qk_norm);
-    EXPECT_FALSE(read(qwen3()).qkv_bias);
-    EXPECT_EQ(read(without(qwen2(), "head_dim")).head_dim, 16);
+    EXPECT_TRUE(read_config(qwen2()).qkv_bias);
+    EXPECT_FALSE(read_config(qwen2()).attention_output_bias);
+    EXPECT_FALSE(read_config(qwen2()).qk_norm);
+    EXPECT_TRUE(read_config(qwen3()).qk_norm);
+    EXPECT_FALSE(read_config(qwen3()).qkv_bias);
+    EXPECT_EQ(read_config(without(qwen2(), "head_dim")).head_dim, 16);
     EXPECT_EQ(error_of(without(qwen3(), "head_dim")).find("/head_dim: the key is missing"), 0U);
     EXPECT_EQ(error_of(without(mistral(), "num_key_value_heads")).find("/num_key_value_heads: the key is missing"), 0U);
 }
@@ -121,24 +108,24 @@ TEST(HuggingFace, FollowsTheQuirksOfTheFamilies) {
 TEST(HuggingFace, ReadsOldAndNewRotaryKeys) {
     const ordered_json scaling = ordered_json::parse(R"({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
-    const ModelSpec old_style = read(with(with(llama(), "rope_theta", 500000), "rope_scaling", scaling));
+    const ModelSpec old_style = read_config(with(with(llama(), "rope_theta", 500000), "rope_scaling", scaling));
     EXPECT_EQ(old_style.rope_theta, 500000.0);
     EXPECT_EQ(old_style.rope_scaling, (ModelSpec::RopeScaling{"llama3", 8, 1, 4, 8192}));
     ordered_json parameters = scaling;
     parameters["rope_theta"] = 500000.0;
     ordered_json new_style = with(llama(), "rope_parameters", parameters);
     new_style["dtype"] = "bfloat16";
-    EXPECT_EQ(read(without(new_style, "torch_dtype")).rope_scaling, old_style.rope_scaling);
-    EXPECT_EQ(read(new_style).rope_theta, 500000.0);
+    EXPECT_EQ(read_config(without(new_style, "torch_dtype")).rope_scaling, old_style.rope_scaling);
+    EXPECT_EQ(read_config(new_style).rope_theta, 500000.0);
     const ordered_json plain = {{"rope_type", "default"}, {"rope_theta", 1e6}};
-    EXPECT_EQ(read(with(llama(), "rope_parameters", plain)).rope_scaling.type, "none");
-    EXPECT_EQ(read(with(llama(), "rope_parameters", plain)).rope_theta, 1e6);
-    EXPECT_EQ(read(with(llama(), "rope_scaling", nullptr)).rope_scaling.type, "none");
+    EXPECT_EQ(read_config(with(llama(), "rope_parameters", plain)).rope_scaling.type, "none");
+    EXPECT_EQ(read_config(with(llama(), "rope_parameters", plain)).rope_theta, 1e6);
+    EXPECT_EQ(read_config(with(llama(), "rope_scaling", nullptr)).rope_scaling.type, "none");
 
     const ordered_json linear = {{"type", "linear"}, {"factor", 4.0}};
-    EXPECT_EQ(read(with(llama(), "rope_scaling", linear)).rope_scaling, (ModelSpec::RopeScaling{"linear", 4}));
+    EXPECT_EQ(read_config(with(llama(), "rope_scaling", linear)).rope_scaling, (ModelSpec::RopeScaling{"linear", 4}));
     const ordered_json yarn = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
-    EXPECT_EQ(read(with(llama(), "rope_scaling", yarn)).rope_scaling,
+    EXPECT_EQ(read_config(with(llama(), "rope_scaling", yarn)).rope_scaling,
               (ModelSpec::RopeScaling{"yarn", 4, 1, 1, 16, 32, 1, 0, 0}));
     EXPECT_EQ(error_of(with(llama(), "rope_scaling", without(yarn, "original_max_position_embeddings")))
                   .find("/rope_scaling/original_max_position_embeddings: the key is missing"),
@@ -156,16 +143,16 @@ TEST(HuggingFace, ReadsOldAndNewRotaryKeys) {
 }
 
 TEST(HuggingFace, ReadsSlidingWindows) {
-    EXPECT_EQ(read(with(mistral(), "sliding_window", 32)).sliding_window, 32);
-    EXPECT_EQ(read(with(mistral(), "sliding_window", nullptr)).sliding_window, 0);
-    EXPECT_EQ(read(mistral()).sliding_window, 4096);
+    EXPECT_EQ(read_config(with(mistral(), "sliding_window", 32)).sliding_window, 32);
+    EXPECT_EQ(read_config(with(mistral(), "sliding_window", nullptr)).sliding_window, 0);
+    EXPECT_EQ(read_config(mistral()).sliding_window, 4096);
     const ordered_json off = with(with(qwen2(), "sliding_window", 32), "use_sliding_window", false);
-    EXPECT_EQ(read(off).sliding_window, 0);
+    EXPECT_EQ(read_config(off).sliding_window, 0);
     const ordered_json on = with(off, "use_sliding_window", true);
-    EXPECT_EQ(read(with(on, "max_window_layers", 0)).sliding_window, 32);
-    EXPECT_EQ(read(with(on, "max_window_layers", 4)).sliding_window, 0);
+    EXPECT_EQ(read_config(with(on, "max_window_layers", 0)).sliding_window, 32);
+    EXPECT_EQ(read_config(with(on, "max_window_layers", 4)).sliding_window, 0);
     EXPECT_EQ(error_of(with(on, "max_window_layers", 2)).find("/max_window_layers: got 2"), 0U);
-    EXPECT_EQ(read(with(qwen3(), "layer_types", {"full_attention", "full_attention"})).sliding_window, 0);
+    EXPECT_EQ(read_config(with(qwen3(), "layer_types", {"full_attention", "full_attention"})).sliding_window, 0);
     EXPECT_EQ(error_of(with(qwen3(), "layer_types", {"full_attention", "sliding_attention"})).find("/layer_types: "),
               0U);
     EXPECT_EQ(error_of(with(llama(), "sliding_window", 32)).find("/sliding_window: got 32"), 0U);
@@ -177,15 +164,15 @@ TEST(HuggingFace, ReadsTheLanguageModelOfAMultimodalFile) {
                            {"model_type", "mistral3"},
                            {"tie_word_embeddings", true},
                            {"text_config", text}};
-    EXPECT_EQ(read(config).family, "mistral");
-    EXPECT_TRUE(read(config).tied_embeddings);
+    EXPECT_EQ(read_config(config).family, "mistral");
+    EXPECT_TRUE(read_config(config).tied_embeddings);
     config["text_config"]["num_hidden_layers"] = 0;
     EXPECT_EQ(error_of(config).find("/text_config/num_hidden_layers: got 0"), 0U);
 }
 
 TEST(HuggingFace, DispatchesOnTheArchitectureWhenTheTypeIsAbsent) {
-    EXPECT_EQ(read(without(llama(), "model_type")).family, "llama");
-    EXPECT_EQ(read(without(llama(), "architectures")).family, "llama");
+    EXPECT_EQ(read_config(without(llama(), "model_type")).family, "llama");
+    EXPECT_EQ(read_config(without(llama(), "architectures")).family, "llama");
     EXPECT_EQ(
         error_of(without(without(llama(), "architectures"), "model_type")).find("/model_type: the key is missing"), 0U);
     EXPECT_EQ(error_of(with(llama(), "architectures", {"LlamaForSequenceClassification"})).find("/architectures: "),
@@ -229,8 +216,8 @@ TEST(HuggingFace, RefusesWhatAModelSpecCannotExpress) {
     off["mlp_only_layers"] = ordered_json::array();
     off["pruned_heads"] = ordered_json::object();
     off["partial_rotary_factor"] = 1.0;
-    ModelSpec expected = read(llama());
-    ModelSpec actual = read(off);
+    ModelSpec expected = read_config(llama());
+    ModelSpec actual = read_config(off);
     expected.name = actual.name;  // each is named after its folder
     EXPECT_EQ(actual, expected);
 }
@@ -283,14 +270,14 @@ TEST(HuggingFace, TowersAreRefusedWithoutTextOnly) {
     EXPECT_EQ(text.left_out,
               (std::vector<std::string>{"vision_config: an object with 1 keys (the language model alone)",
                                         "image_token_index: 10 (not known)"}));
-    EXPECT_EQ(text.layers, read(llama()).layers);
+    EXPECT_EQ(text.layers, read_config(llama()).layers);
     EXPECT_EQ(model_from_json_text(to_json_text(text), "again"), text);
     whole.erase("vision_config");
-    EXPECT_EQ(read(whole).layers, text.layers);
+    EXPECT_EQ(read_config(whole).layers, text.layers);
 }
 
 TEST(HuggingFace, NotesTheTypeOfStoredWeights) {
-    const ModelSpec model = read(with(llama(), "quantization_config", {{"bits", 4}}));
+    const ModelSpec model = read_config(with(llama(), "quantization_config", {{"bits", 4}}));
     EXPECT_EQ(model.left_out,
               (std::vector<std::string>{"quantization_config: an object with 1 keys (training is in the "
                                         "plan's precision)"}));

@@ -9,12 +9,12 @@ namespace {
 using samples::Cut;
 using samples::saved_bytes;
 
-constexpr std::int64_t kSequence = 1024, kBatch = 2;
-constexpr std::int64_t kTokens = kSequence * kBatch;
+constexpr std::int64_t kSequenceLength = 1024, kMicroBatch = 2;
+constexpr std::int64_t kTokens = kSequenceLength * kMicroBatch;
 
 std::int64_t saved_by(const ModelSpec& model, LayerKind kind, const Implementation& implementation, const Cut& cut = {},
                       Fp8Scaling fp8 = Fp8Scaling::none, double dropout = 0) {
-    LayerContext context = samples::context(model, implementation, kSequence, kBatch, cut);
+    LayerContext context = samples::context(model, implementation, kSequenceLength, kMicroBatch, cut);
     context.fp8 = fp8;
     context.dropout = dropout;
     return saved_bytes(build_layer(model, kind, context));
@@ -62,7 +62,7 @@ TEST(LayerMemory, EagerBlocksSaveTheMeasuredBytes) {
 TEST(LayerMemory, UnfusedAttentionSavesThePublishedForm) {
     const ModelSpec m = load_model("megatron-22b");
     const Implementation megatron = load_implementation("megatron-lm-2022");
-    const std::int64_t square = 5 * m.heads * kSequence * kTokens;
+    const std::int64_t square = 5 * m.heads * kSequenceLength * kTokens;
     const std::int64_t h = m.hidden;
     const auto saved = [&](const Cut& cut) {
         const std::int64_t stats = 16 * kTokens / (cut.sequence_parallel ? cut.tp : 1);
@@ -98,7 +98,7 @@ TEST(LayerMemory, ExpertsSavePermutedTokens) {
     EXPECT_EQ(saved_by(m, LayerKind::expert_block, fused, {.tp = 4, .ep = 8, .sequence_parallel = true}),
               kTokens / 4 * (attention + experts) + 2 * counts);
     // Memory is laid out for the upper bound, so every slot after the dispatch grows; times use the expected load.
-    LayerContext context = samples::context(m, fused, kSequence, kBatch, {.ep = 8});
+    LayerContext context = samples::context(m, fused, kSequenceLength, kMicroBatch, {.ep = 8});
     context.expert_load = {.imbalance = 1.25, .largest = 2.0};
     const Layer layer = build_layer(m, LayerKind::expert_block, context);
     EXPECT_EQ(saved_bytes(layer), kTokens * (attention + experts + k * (2 * m.hidden + 6 * f)) + 2 * counts);
@@ -137,7 +137,7 @@ TEST(LayerMemory, Fp8ProductsSaveOneByteForEachInput) {
 
 TEST(LayerMemory, Fp4ProductsSaveHalfAByteAndScales) {
     const ModelSpec m = load_model("llama3-8b");
-    LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
+    LayerContext context = samples::context(m, load_implementation("orrery"), kSequenceLength, kMicroBatch);
     context.fp8 = Fp8Scaling::nvfp4;
     const Layer layer = build_layer(m, LayerKind::block, context);
     const std::int64_t matrices = m.hidden * (2 * m.q_width() + 2 * m.kv_width() + 3 * m.ffn_hidden);
@@ -154,7 +154,7 @@ TEST(LayerMemory, Fp4ProductsSaveHalfAByteAndScales) {
 
 TEST(LayerMemory, Fp8WeightsAreCopiedTwiceOnceAStep) {
     const ModelSpec m = load_model("llama3-8b");
-    LayerContext context = samples::context(m, load_implementation("orrery"), kSequence, kBatch);
+    LayerContext context = samples::context(m, load_implementation("orrery"), kSequenceLength, kMicroBatch);
     const std::int64_t matrices = m.hidden * (2 * m.q_width() + 2 * m.kv_width() + 3 * m.ffn_hidden);
     for (const Fp8Scaling scaling : {Fp8Scaling::delayed, Fp8Scaling::tensorwise, Fp8Scaling::mx}) {
         context.fp8 = scaling;
@@ -190,7 +190,8 @@ TEST(LayerMemory, GatheredLogitsAreNotSharded) {
     Implementation implementation = load_implementation("orrery");
     implementation.kernels.fused_cross_entropy = false;
     const auto logits = [&](const Implementation& chosen, std::int64_t tp) {
-        const Layer head = build_layer(m, LayerKind::head, samples::context(m, chosen, kSequence, kBatch, {.tp = tp}));
+        const Layer head =
+            build_layer(m, LayerKind::head, samples::context(m, chosen, kSequenceLength, kMicroBatch, {.tp = tp}));
         std::int64_t bytes = 0;
         for (const SlotDecl& slot : head.slots) {
             if (slot.role == SlotRole::saved && slot.name.starts_with("logits")) bytes += slot.bytes();

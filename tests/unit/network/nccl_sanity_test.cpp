@@ -20,9 +20,9 @@ using topologies::ClusterSpec;
 
 constexpr std::int64_t kKiB = 1024;
 constexpr std::int64_t kMost = std::int64_t{16} << 30;
-constexpr CommKind kKinds[]{CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
-                            CommKind::broadcast,  CommKind::reduce,     CommKind::all_to_all,
-                            CommKind::send};
+constexpr CommKind kTunedKinds[]{CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
+                                 CommKind::broadcast,  CommKind::reduce,     CommKind::all_to_all,
+                                 CommKind::send};
 /// NCCL chooses by estimates, so a message may be faster than a smaller one: over PCIe it keeps LL for too long.
 constexpr double kLeastGrowth = 0.6;
 /// Time at the first size of a new way over the time that the previous way would take there. NCCL's tuner leaves LL
@@ -92,7 +92,7 @@ struct Sweep {
 void check_group(const ClusterSpec& spec, const std::vector<std::int64_t>& devices) {
     const Cluster cluster(spec);
     const GroupPlacement placement = place_group(cluster, devices);
-    for (const CommKind kind : kKinds) {
+    for (const CommKind kind : kTunedKinds) {
         if (kind == CommKind::send && devices.size() != 2) continue;
         for (const DType dtype : {DType::fp16, DType::uint8}) {
             const std::string name = spec.name + ", " + std::string(program::name_of(kind)) + " of " +

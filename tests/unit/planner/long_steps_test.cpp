@@ -13,7 +13,7 @@ namespace {
 using program::Plan;
 using program::Schedule;
 
-struct Case {
+struct LongStep {
     const char* name;
     Schedule schedule;
     std::int64_t pp = 4, chunks = 1, micro_batches = 160;
@@ -21,7 +21,7 @@ struct Case {
     double tolerance = 1e-4;
 };
 
-Plan plan_of_case(const Case& one) {
+Plan plan_of_case(const LongStep& one) {
     PlanRequest request = request_for("llama2-7b", one.pp * 2, one.micro_batches, 2048);
     request.rates = program::resolve_rates(request.implementation, request.cluster);
     Choice choice{.tp = 2, .pp = one.pp};
@@ -37,7 +37,7 @@ Plan plan_of_case(const Case& one) {
     return plan;
 }
 
-class LongSteps : public testing::TestWithParam<Case> {};
+class LongSteps : public testing::TestWithParam<LongStep> {};
 
 TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     const Plan plan = plan_of_case(GetParam());
@@ -76,14 +76,14 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, LongSteps,
-    testing::Values(Case{"one_rank", Schedule::one_f_one_b, 1, 1, 64}, Case{"even", Schedule::one_f_one_b},
-                    Case{"uneven", Schedule::one_f_one_b, 4, 1, 160, 10, 2e-3}, Case{"gpipe", Schedule::gpipe},
-                    Case{"interleaved", Schedule::interleaved, 4, 2}, Case{"zero_bubble", Schedule::zb_h1},
-                    Case{"zero_bubble_v", Schedule::zb_v, 4, 2}),
+    testing::Values(LongStep{"one_rank", Schedule::one_f_one_b, 1, 1, 64}, LongStep{"even", Schedule::one_f_one_b},
+                    LongStep{"uneven", Schedule::one_f_one_b, 4, 1, 160, 10, 2e-3}, LongStep{"gpipe", Schedule::gpipe},
+                    LongStep{"interleaved", Schedule::interleaved, 4, 2}, LongStep{"zero_bubble", Schedule::zb_h1},
+                    LongStep{"zero_bubble_v", Schedule::zb_v, 4, 2}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(LongStep, StepsAboveTheInstructionLimitAreExtrapolated) {
-    Case one{"", Schedule::one_f_one_b};
+    LongStep one{"", Schedule::one_f_one_b};
     EXPECT_FALSE(shorter_steps(plan_of_case(one)));
     one.micro_batches = 1 << 20;
     const Plan plan = plan_of_case(one);
@@ -136,7 +136,7 @@ TEST(BriefSteps, AreBelowTheStepAndCloseToIt) {
 }
 
 TEST(BriefSteps, AreTakenOnlyOfStepsWithManyMicroBatchesForTheirDepth) {
-    Case one{"", Schedule::one_f_one_b};
+    LongStep one{"", Schedule::one_f_one_b};
     EXPECT_TRUE(has_brief(plan_of_case(one)));
     one.micro_batches = 47;
     EXPECT_FALSE(has_brief(plan_of_case(one)));

@@ -15,7 +15,7 @@ namespace {
 
 using program::PlanResult;
 
-std::vector<PlanRequest> spaces() {
+std::vector<PlanRequest> ranked_requests() {
     std::vector<PlanRequest> requests{request_for("gpt2", 4, 8, 512), request_for("llama3-8b", 8, 8, 2048),
                                       request_for("mixtral-8x7b", 8, 8, 1024)};
     for (PlanRequest& request : requests) {
@@ -49,7 +49,7 @@ double fastest_s(BruteForce& brute, std::int64_t limit) {
 }
 
 TEST(Objectives, LeastMemoryIsThatOfEveryPlan) {
-    for (const PlanRequest& request : spaces()) {
+    for (const PlanRequest& request : ranked_requests()) {
         BruteForce brute(request);
         const topologies::Cluster cluster(request.cluster);
         const LeastMemory least = least_memory_of(request, cluster);
@@ -65,7 +65,7 @@ TEST(Objectives, LeastMemoryIsThatOfEveryPlan) {
 }
 
 TEST(Objectives, LeastMemoryWithinALimitOnTheStep) {
-    for (const PlanRequest& request : spaces()) {
+    for (const PlanRequest& request : ranked_requests()) {
         BruteForce brute(request);
         const topologies::Cluster cluster(request.cluster);
         const LeastMemory least = least_memory_of(request, cluster);
@@ -86,7 +86,7 @@ TEST(Objectives, LeastMemoryWithinALimitOnTheStep) {
 }
 
 TEST(Objectives, EveryPointOfAFrontIsTheFastestPlanWithinItsLimits) {
-    for (const PlanRequest& request : spaces()) {
+    for (const PlanRequest& request : ranked_requests()) {
         BruteForce brute(request);
         const topologies::Cluster cluster(request.cluster);
         const LeastMemory least = least_memory_of(request, cluster);
@@ -115,7 +115,7 @@ TEST(Objectives, EveryPointOfAFrontIsTheFastestPlanWithinItsLimits) {
 }
 
 TEST(Objectives, AStepLimitEndsTheFront) {
-    const PlanRequest request = spaces().front();
+    const PlanRequest request = ranked_requests().front();
     const topologies::Cluster cluster(request.cluster);
     const LeastMemory least = least_memory_of(request, cluster);
     const LimitedSearch search = search_of(request, cluster);
@@ -134,7 +134,7 @@ TEST(Objectives, AStepLimitEndsTheFront) {
 }
 
 TEST(Objectives, AStepThatNoPlanReachesIsRefusedWithTheFastestOne) {
-    const PlanRequest request = spaces().front();
+    const PlanRequest request = ranked_requests().front();
     const topologies::Cluster cluster(request.cluster);
     const LeastMemory least = least_memory_of(request, cluster);
     try {
@@ -146,7 +146,7 @@ TEST(Objectives, AStepThatNoPlanReachesIsRefusedWithTheFastestOne) {
 }
 
 TEST(Objectives, AMemoryLimitBelowTheDevicesIsKept) {
-    const PlanRequest request = spaces()[1];
+    const PlanRequest request = ranked_requests()[1];
     const topologies::Cluster cluster(request.cluster);
     const PlanSearch free = search_of(request, cluster)(0, 3);
     const std::int64_t limit = bytes_of(free.results.front()) - 1;

@@ -20,7 +20,7 @@ RankRecord made_up_record(const Program& program, std::int64_t rank) {
     return record;
 }
 
-std::string message_of(const Program& program, const RunRecord& record) {
+std::string refusal_of(const Program& program, const RunRecord& record) {
     try {
         (void)durations_of(program, record, "run.json");
     } catch (const InputError& error) {
@@ -67,24 +67,24 @@ TEST(Durations, OfOneRankApplyToItsClass) {
 TEST(Durations, MissingOnesAreNamed) {
     const Program program = samples::make_program({.dp = 2, .pp = 2});
     RunRecord record{.ranks = {made_up_record(program, 0)}};
-    EXPECT_NE(message_of(program, record).find("no rank 2 and 0 ranks of its class, stage 1"), std::string::npos)
-        << message_of(program, record);
+    EXPECT_NE(refusal_of(program, record).find("no rank 2 and 0 ranks of its class, stage 1"), std::string::npos)
+        << refusal_of(program, record);
     record.ranks.push_back(made_up_record(program, 2));
-    EXPECT_EQ(message_of(program, record), "");
+    EXPECT_EQ(refusal_of(program, record), "");
     const std::string key = IssueOrder(program, 1).key_at(5);
     record.ranks[1].spans.erase(record.ranks[1].spans.begin() + 5);
-    const std::string message = message_of(program, record);
+    const std::string message = refusal_of(program, record);
     EXPECT_NE(message.find("run.json: rank 2"), std::string::npos) << message;
     EXPECT_NE(message.find("lacks " + key), std::string::npos) << message;
     record.ranks[1].spans.push_back(record.ranks[1].spans[4]);
-    EXPECT_NE(message_of(program, record).find("twice"), std::string::npos);
+    EXPECT_NE(refusal_of(program, record).find("twice"), std::string::npos);
 }
 
 TEST(Durations, SumsBeyondTheRangeOfTimeAreRefused) {
     const Program program = samples::make_program({.dp = 2, .pp = 2});
     RunRecord record{.ranks = {made_up_record(program, 0), made_up_record(program, 2)}};
     record.ranks[1].spans[3].end_ps = std::int64_t{1} << 60;
-    EXPECT_EQ(message_of(program, record),
+    EXPECT_EQ(refusal_of(program, record),
               "run.json: /ranks: got 2.30584e+06 s for all its instructions together; allowed: at most 1e+06 s");
 }
 

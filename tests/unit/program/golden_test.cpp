@@ -14,7 +14,7 @@ struct Job {
     std::int64_t micro_batch, tp, pp;
 };
 
-constexpr std::int64_t kSequence = 2048;
+constexpr std::int64_t kSequenceLength = 2048;
 
 /// As Megatron-LM ran it: unfused attention, dropout 0.1, 1F1B with enough micro-batches to fill the pipeline.
 Plan megatron_plan(const Job& job, const char* precision, bool sequence_parallel = false) {
@@ -26,7 +26,7 @@ Plan megatron_plan(const Job& job, const char* precision, bool sequence_parallel
                         .pp = job.pp,
                         .sequence_parallel = sequence_parallel,
                         .stage_layers = even_stages(plan.model.layers, job.pp)};
-    plan.training.sequence_length = kSequence;
+    plan.training.sequence_length = kSequenceLength;
     plan.training.micro_batch_size = job.micro_batch;
     plan.training.global_batch_size = job.micro_batch * (job.pp + 1);
     plan.training.precision = precision_named(precision);
@@ -115,12 +115,13 @@ TEST(GoldenMemory, ActivationsWithoutRecomputationMatchThePaper) {
             ASSERT_EQ(first.chunks.front().frame_count, row.job.pp);
             const SavedByBlocks saved = saved_by_blocks(program);
             const std::int64_t t = row.job.tp, b = row.job.micro_batch, h = plan.model.hidden, a = plan.model.heads;
-            const std::int64_t token_bytes =
-                sequence_parallel ? 34 * kSequence * b * h / t : 10 * kSequence * b * h + 24 * kSequence * b * h / t;
-            const std::int64_t layer = token_bytes + 5 * a * kSequence * kSequence * b / t;
+            const std::int64_t token_bytes = sequence_parallel
+                                                 ? 34 * kSequenceLength * b * h / t
+                                                 : 10 * kSequenceLength * b * h + 24 * kSequenceLength * b * h / t;
+            const std::int64_t layer = token_bytes + 5 * a * kSequenceLength * kSequenceLength * b / t;
             EXPECT_EQ(saved.bytes - saved.norm_statistics, first.chunks.front().block_count * layer);
             EXPECT_EQ(saved.norm_statistics,
-                      first.chunks.front().block_count * 2 * kSequence * b * 8 / (sequence_parallel ? t : 1));
+                      first.chunks.front().block_count * 2 * kSequenceLength * b * 8 / (sequence_parallel ? t : 1));
             if (sequence_parallel) continue;  // the paper's figure is without sequence parallelism
             const double all = gib(saved.bytes * first.chunks.front().frame_count);
             EXPECT_NEAR(all, row.gib, 0.002 * row.gib) << row.job.model;

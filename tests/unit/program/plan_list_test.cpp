@@ -18,7 +18,7 @@ std::vector<Plan> read(const TestFolder& folder, const std::string& rest) {
     return read_plans(folder.file("list.json"));
 }
 
-std::string message_of(const TestFolder& folder, const std::string& rest) {
+std::string refusal_of(const TestFolder& folder, const std::string& rest) {
     try {
         (void)read(folder, rest);
     } catch (const InputError& error) {
@@ -52,7 +52,7 @@ TEST(PlanLists, APlanFileIsAListOfOne) {
 TEST(PlanLists, ErrorsNameTheKey) {
     const TestFolder folder;
     const auto expect_words = [&](const std::string& rest, const std::vector<std::string>& words) {
-        const std::string message = message_of(folder, rest);
+        const std::string message = refusal_of(folder, rest);
         EXPECT_NE(message.find("list.json"), std::string::npos) << message;
         for (const std::string& word : words) EXPECT_NE(message.find(word), std::string::npos) << message;
     };

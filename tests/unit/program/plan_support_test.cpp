@@ -13,10 +13,10 @@
 namespace orrery::program {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 /// Sets one value of a plan by its JSON pointer; knows the pointers in impossible_configurations.json.
-void set(Plan& plan, const std::string& pointer, const json& value) {
+void set(Plan& plan, const std::string& pointer, const Json& value) {
     Parallelism& p = plan.parallelism;
     MemorySavings& memory = plan.training.memory;
     const std::map<std::string, std::int64_t*> integers{{"/parallelism/tp", &p.tp},
@@ -105,7 +105,7 @@ TEST(Support, IsStatedByEveryImplementationInThePlansNames) {
 TEST(Support, ForbidsConfigurationsThatFrameworksCannotRun) {
     const std::string file = std::string(ORRERY_SOURCE_DIR) + "/tests/unit/program/impossible_configurations.json";
     std::map<std::string, int> counts;
-    for (const json& one : json::parse(read_text_file(file))) {
+    for (const Json& one : Json::parse(read_text_file(file))) {
         const std::string implementation = one.at("implementation"), pointer = one.at("pointer");
         SCOPED_TRACE(implementation + ": " + one.at("what").get<std::string>());
         EXPECT_FALSE(one.at("source").get<std::string>().empty());

@@ -15,7 +15,7 @@
 namespace orrery::program {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using samples::make_program;
 
 /// Keys of every instruction of a step of the class.
@@ -119,17 +119,17 @@ TEST(RunRecordJson, HoldsTheRecordWithUnits) {
     const Program program = make_program({.dp = 2});
     const std::string text = to_json_text(sample_record(), program);
     EXPECT_TRUE(text.starts_with("{\n  \"schema\": \"orrery.run_record/1\""));
-    const json record = json::parse(text);
+    const Json record = Json::parse(text);
     EXPECT_EQ(record.at("maker"), "executed");
     EXPECT_EQ(record.at("plan"), "sample");
     EXPECT_EQ(record.at("step_time_s"), 0.5);
-    EXPECT_EQ(record.at("step_seconds"), json({0.5, 0.25, 0.75}));
-    EXPECT_EQ(record.at("losses"), json({4.0, 3.5}));
+    EXPECT_EQ(record.at("step_seconds"), Json({0.5, 0.25, 0.75}));
+    EXPECT_EQ(record.at("losses"), Json({4.0, 3.5}));
     EXPECT_EQ(record.at("first_step"), 20);
-    EXPECT_EQ(record.at("checkpoints"), json({{"bytes", 5000}, {"seconds", {0.5, 0.75}}}));
+    EXPECT_EQ(record.at("checkpoints"), Json({{"bytes", 5000}, {"seconds", {0.5, 0.75}}}));
     EXPECT_EQ(record.at("environment").at("host"), "here");
-    EXPECT_EQ(record.at("notes"), json({"a note"}));
-    const json& rank = record.at("ranks").at(0);
+    EXPECT_EQ(record.at("notes"), Json({"a note"}));
+    const Json& rank = record.at("ranks").at(0);
     EXPECT_EQ(rank.at("rank"), 1);
     EXPECT_EQ(rank.at("multiplicity"), 2);
     EXPECT_EQ(rank.at("class"), "stage 0");
@@ -139,7 +139,7 @@ TEST(RunRecordJson, HoldsTheRecordWithUnits) {
     EXPECT_EQ(rank.at("streams").size(), static_cast<std::size_t>(kStreamCount));
     EXPECT_EQ(rank.at("memory_peak_bytes"), 1000);
     EXPECT_EQ(rank.at("memory_live_peak_bytes"), 900);
-    const json& span = rank.at("spans").at(0);
+    const Json& span = rank.at("spans").at(0);
     EXPECT_EQ(span.at("key"), key_of(program, 0, {}));
     EXPECT_EQ(span.at("stream"), "compute");
     EXPECT_EQ(span.at("ready_us"), 1e-6);
@@ -156,15 +156,15 @@ TEST(RunRecordJson, IsReadBack) {
     record.first_step = 0;
     record.checkpoint_seconds.clear();
     const std::string short_text = to_json_text(record, program);
-    EXPECT_FALSE(json::parse(short_text).contains("first_step"));
-    EXPECT_FALSE(json::parse(short_text).contains("checkpoints"));
+    EXPECT_FALSE(Json::parse(short_text).contains("first_step"));
+    EXPECT_FALSE(Json::parse(short_text).contains("checkpoints"));
     EXPECT_EQ(to_json_text(run_record_from_json_text(short_text, "r.json", program), program), short_text);
 }
 
 TEST(RunRecordJson, LeavesSpansOutWhenThereAreNone) {
     RunRecord record = sample_record();
     record.ranks[0].spans.clear();
-    EXPECT_FALSE(json::parse(to_json_text(record, make_program({}))).at("ranks").at(0).contains("spans"));
+    EXPECT_FALSE(Json::parse(to_json_text(record, make_program({}))).at("ranks").at(0).contains("spans"));
 }
 
 TEST(RunRecordJson, RefusesValuesThatAreNotFinite) {
@@ -183,8 +183,8 @@ TEST(RunRecordJson, RefusesTimesThatOverflowPicoseconds) {
     record.plan_name = program.plan->name;
     const std::string text = to_json_text(record, program);
     for (const char* key : {"begin_us", "ready_us", "end_us", "busy_s"}) {
-        json document = json::parse(text);
-        json& rank = document["ranks"][0];
+        Json document = Json::parse(text);
+        Json& rank = document["ranks"][0];
         (std::string(key) == "busy_s" ? rank["streams"]["compute"] : rank["spans"][0])[key] = 1e24;
         try {
             (void)run_record_from_json_text(document.dump(), "r", program);
@@ -198,15 +198,15 @@ TEST(RunRecordJson, RefusesTimesThatOverflowPicoseconds) {
 }
 
 /// The schema names exactly the keys that are written, so that they must change together.
-void expect_keys(const json& object, const json& schema, const std::string& where) {
+void expect_keys(const Json& object, const Json& schema, const std::string& where) {
     for (const auto& [key, value] : object.items()) EXPECT_TRUE(schema.at("properties").contains(key)) << where << key;
-    for (const json& key : schema.at("required")) EXPECT_TRUE(object.contains(key.get<std::string>())) << where << key;
+    for (const Json& key : schema.at("required")) EXPECT_TRUE(object.contains(key.get<std::string>())) << where << key;
     for (const auto& [key, value] : schema.at("properties").items()) EXPECT_TRUE(object.contains(key)) << where << key;
     EXPECT_EQ(schema.at("additionalProperties"), false) << where;
 }
 
 TEST(RunRecordJson, HasExactlyTheKeysOfItsSchema) {
-    const json schema = json::parse(read_text_file(ORRERY_SOURCE_DIR "/docs/schema/orrery.run_record.1.schema.json"));
+    const Json schema = Json::parse(read_text_file(ORRERY_SOURCE_DIR "/docs/schema/orrery.run_record.1.schema.json"));
     RunRecord sample = sample_record();
     sample.ranks[0].spreads.resize(sample.ranks[0].spans.size());
     sample.ranks[0].collectives = {{Stream::dp, CommKind::all_reduce, 70}};
@@ -217,15 +217,15 @@ TEST(RunRecordJson, HasExactlyTheKeysOfItsSchema) {
     sample.memory_allowed_bytes = 8;
     Plan plan = samples::make_plan({.dp = 2});
     plan.cluster.device.memory_capacity_gib.value = 80;
-    const json record = json::parse(to_json_text(sample, lower(plan)));
-    const json& definitions = schema.at("$defs");
+    const Json record = Json::parse(to_json_text(sample, lower(plan)));
+    const Json& definitions = schema.at("$defs");
     expect_keys(record, schema, "/");
     expect_keys(record.at("checkpoints"), schema.at("properties").at("checkpoints"), "checkpoints/");
-    const json& rank = record.at("ranks").at(0);
+    const Json& rank = record.at("ranks").at(0);
     expect_keys(rank, definitions.at("rank"), "rank/");
     expect_keys(rank.at("spans").at(0), definitions.at("span"), "span/");
     expect_keys(rank.at("collectives").at(0), definitions.at("collective"), "collective/");
-    const json& streams = definitions.at("rank").at("properties").at("streams");
+    const Json& streams = definitions.at("rank").at("properties").at("streams");
     expect_keys(rank.at("streams"), streams, "streams/");
     for (const auto& [name, stream] : rank.at("streams").items()) {
         expect_keys(stream, definitions.at("stream"), name + "/");
@@ -259,7 +259,7 @@ TEST(RunRecordJson, RoundTrips) {
 
 TEST(RunRecordJson, RefusesSpansThatEndBeforeTheyBegin) {
     const Program program = make_program({.dp = 2});
-    json record = json::parse(to_json_text(sample_record(), program));
+    Json record = Json::parse(to_json_text(sample_record(), program));
     record["ranks"][0]["spans"][0]["end_us"] = 1.5;
     try {
         (void)run_record_from_json_text(record.dump(), "r.json", program);

@@ -13,12 +13,14 @@
 namespace orrery::program {
 namespace {
 
-using Kind = ComputeTask::Kind;
+using PassKind = ComputeTask::Kind;
 
 /// "F2" is the forward of micro-batch 2, or with chunks "F1.2" that of chunk 1; "+" joins overlapped tasks.
 std::string text(const ScheduleShape& shape, std::int64_t rank) {
-    static const std::map<Kind, std::string> letters = {
-        {Kind::forward, "F"}, {Kind::backward, "B"}, {Kind::backward_input, "I"}, {Kind::backward_weight, "W"}};
+    static const std::map<PassKind, std::string> letters = {{PassKind::forward, "F"},
+                                                            {PassKind::backward, "B"},
+                                                            {PassKind::backward_input, "I"},
+                                                            {PassKind::backward_weight, "W"}};
     std::string result;
     const auto orders = compute_orders(shape);
     for (const ComputeTask& task : orders[static_cast<std::size_t>(rank)]) {
@@ -211,19 +213,19 @@ void expect_each_once(const ScheduleShape& shape, std::int64_t rank, const std::
     std::map<std::pair<ChunkIndex, std::int32_t>, Positions> seen;
     for (std::size_t t = 0; t < order.size(); ++t) {
         Positions& at = seen[{order[t].chunk, order[t].micro_batch}];
-        int& position = order[t].kind == Kind::forward          ? at.forward
-                        : order[t].kind == Kind::backward       ? at.backward
-                        : order[t].kind == Kind::backward_input ? at.input
-                                                                : at.weight;
+        int& position = order[t].kind == PassKind::forward          ? at.forward
+                        : order[t].kind == PassKind::backward       ? at.backward
+                        : order[t].kind == PassKind::backward_input ? at.input
+                                                                    : at.weight;
         EXPECT_EQ(position, -1) << "twice: task " << t;
         position = static_cast<int>(t);
-        if (order[t].kind != Kind::forward && order[t].kind != Kind::backward) {
+        if (order[t].kind != PassKind::forward && order[t].kind != PassKind::backward) {
             EXPECT_TRUE(row_of(shape.schedule).splits_backward());
         }
         if (order[t].overlaps_previous) {
-            EXPECT_EQ(order[t].kind, Kind::backward);
+            EXPECT_EQ(order[t].kind, PassKind::backward);
             ASSERT_GT(t, 0U);
-            EXPECT_EQ(order[t - 1].kind, Kind::forward);
+            EXPECT_EQ(order[t - 1].kind, PassKind::forward);
             EXPECT_NE(order[t - 1].chunk, order[t].chunk);
         }
     }
@@ -257,8 +259,8 @@ void expect_fifo(const ScheduleShape& shape, const std::vector<std::vector<Compu
     std::map<Channel, std::vector<Parcel>> sent, taken;
     for (std::int64_t rank = 0; rank < shape.ranks; ++rank) {
         for (const ComputeTask& task : orders[static_cast<std::size_t>(rank)]) {
-            if (task.kind == Kind::backward_weight) continue;
-            const bool forward = task.kind == Kind::forward;
+            if (task.kind == PassKind::backward_weight) continue;
+            const bool forward = task.kind == PassKind::forward;
             const ChunkPlace place = chunk_place(shape, rank, task.chunk);
             const std::int64_t next = place.virtual_stage + (forward ? 1 : -1);
             const std::int64_t previous = place.virtual_stage - (forward ? 1 : -1);

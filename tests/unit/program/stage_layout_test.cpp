@@ -14,7 +14,7 @@ namespace {
 
 using Layout = std::vector<std::int64_t>;
 
-ScheduleShape shape_of(Schedule schedule, std::int64_t ranks, std::int64_t chunks) {
+ScheduleShape chunked_shape(Schedule schedule, std::int64_t ranks, std::int64_t chunks) {
     return {.schedule = schedule, .ranks = ranks, .chunks = chunks};
 }
 
@@ -36,19 +36,19 @@ TEST(BalancedStages, CountTheEndsAsBlocks) {
     // Llama 3 405B as its makers trained it: 126 blocks on 128 stages, the first and the last without any.
     Layout published(128, 1);
     published.front() = published.back() = 0;
-    EXPECT_EQ(balanced_stages(126, shape_of(Schedule::interleaved, 16, 8), {1, 1}), published);
+    EXPECT_EQ(balanced_stages(126, chunked_shape(Schedule::interleaved, 16, 8), {1, 1}), published);
     // A head worth two blocks, and the remainder on the last stages.
-    EXPECT_EQ(balanced_stages(32, shape_of(Schedule::one_f_one_b, 4, 1), {0, 2}), (Layout{8, 8, 9, 7}));
-    EXPECT_EQ(balanced_stages(30, shape_of(Schedule::one_f_one_b, 4, 1), {1, 1}), (Layout{7, 8, 8, 7}));
+    EXPECT_EQ(balanced_stages(32, chunked_shape(Schedule::one_f_one_b, 4, 1), {0, 2}), (Layout{8, 8, 9, 7}));
+    EXPECT_EQ(balanced_stages(30, chunked_shape(Schedule::one_f_one_b, 4, 1), {1, 1}), (Layout{7, 8, 8, 7}));
     // In a V the first rank has both ends.
-    EXPECT_EQ(balanced_stages(14, shape_of(Schedule::zb_v, 2, 2), {1, 1}), (Layout{3, 4, 4, 3}));
-    EXPECT_EQ(balanced_stages(7, shape_of(Schedule::one_f_one_b, 1, 1), {1, 1}), (Layout{7}));
+    EXPECT_EQ(balanced_stages(14, chunked_shape(Schedule::zb_v, 2, 2), {1, 1}), (Layout{3, 4, 4, 3}));
+    EXPECT_EQ(balanced_stages(7, chunked_shape(Schedule::one_f_one_b, 1, 1), {1, 1}), (Layout{7}));
 }
 
 TEST(BalancedStages, LeaveNoInnerStageWithoutABlock) {
-    EXPECT_EQ(balanced_stages(2, shape_of(Schedule::one_f_one_b, 4, 1), {1, 1}), (Layout{0, 1, 1, 0}));
-    EXPECT_EQ(balanced_stages(3, shape_of(Schedule::one_f_one_b, 4, 1), {0, 1}), (Layout{1, 1, 1, 0}));
-    EXPECT_TRUE(balanced_stages(1, shape_of(Schedule::one_f_one_b, 4, 1), {1, 1}).empty());
+    EXPECT_EQ(balanced_stages(2, chunked_shape(Schedule::one_f_one_b, 4, 1), {1, 1}), (Layout{0, 1, 1, 0}));
+    EXPECT_EQ(balanced_stages(3, chunked_shape(Schedule::one_f_one_b, 4, 1), {0, 1}), (Layout{1, 1, 1, 0}));
+    EXPECT_TRUE(balanced_stages(1, chunked_shape(Schedule::one_f_one_b, 4, 1), {1, 1}).empty());
 }
 
 TEST(BalancedStages, HaveTheSmallestLargestLoad) {
@@ -73,8 +73,9 @@ TEST(BalancedStages, HaveTheSmallestLargestLoad) {
         return least;
     };
     const std::vector<ScheduleShape> shapes{
-        shape_of(Schedule::one_f_one_b, 2, 1), shape_of(Schedule::one_f_one_b, 4, 1),
-        shape_of(Schedule::interleaved, 2, 2), shape_of(Schedule::zb_v, 2, 2), shape_of(Schedule::dualpipe, 4, 2)};
+        chunked_shape(Schedule::one_f_one_b, 2, 1), chunked_shape(Schedule::one_f_one_b, 4, 1),
+        chunked_shape(Schedule::interleaved, 2, 2), chunked_shape(Schedule::zb_v, 2, 2),
+        chunked_shape(Schedule::dualpipe, 4, 2)};
     for (const ScheduleShape& shape : shapes) {
         for (std::int64_t layers = virtual_stages(shape) - 2; layers <= 9; ++layers) {
             for (const EndWeights ends : {EndWeights{0, 0}, EndWeights{0, 1}, EndWeights{1, 2}, EndWeights{0, 5}}) {

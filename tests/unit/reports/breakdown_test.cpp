@@ -28,12 +28,8 @@ Expected present(const PartTimes& times) {
     return result;
 }
 
-double same_weight(const models::Operator&) {
-    return 1;
-}
-
 Breakdown mean_of(const tiny::Step& step) {
-    const PartTable table(step.program, same_weight);
+    const PartTable table(step.program, tiny::same_weight);
     return breakdown_of(step.program, step.record, table).mean;
 }
 
@@ -166,7 +162,7 @@ TEST(Breakdown, MeansKeepTheSum) {
     other.multiplicity = 1;
     other.spans[0].end_ps = other.spans[1].ready_ps = other.spans[1].begin_ps = 3;
     step.record.ranks.push_back(other);
-    const PartTable table(step.program, same_weight);
+    const PartTable table(step.program, tiny::same_weight);
     const StepBreakdown whole = breakdown_of(step.program, step.record, table);
     // (2 * 5 + 3) / 3 = 4 1/3 and (2 * 5 + 7) / 3 = 5 2/3
     EXPECT_EQ(present(whole.mean.parts), (Expected{{TimePart::elementwise, 4}, {TimePart::tp, 6}}));
@@ -233,7 +229,7 @@ TEST(PartTable, PartsDependOnOperatorLayerAndPhase) {
         body(Phase::forward, LayerKind::head, {{.kind = OpKind::linear_forward}, {.kind = OpKind::cross_entropy_max}}),
         body(Phase::optimizer, LayerKind::block, {{.kind = OpKind::adamw}, {.kind = OpKind::cast}}),
         body(Phase::reduce, LayerKind::block, {{.kind = OpKind::cast}})};
-    const PartTable table(program, same_weight);
+    const PartTable table(program, tiny::same_weight);
     const IndexedVector<program::BodyId, IndexedVector<program::OperatorIndex, TimePart>> expected = {
         {TimePart::elementwise, TimePart::expert_products, TimePart::expert_routing, TimePart::casts,
          TimePart::attention},

@@ -20,10 +20,6 @@ using tiny::group;
 
 constexpr std::int64_t kMebibyte = 1 << 20;
 
-double same_weight(const models::Operator&) {
-    return 1;
-}
-
 /// A step of 20 us: a forward of 10 us that leaves an activation of 3 MiB, a reduction of 4 us including 1 us of
 /// waiting, and a backward of 5 us with a transient of 1 MiB.
 tiny::Step sample_step() {
@@ -74,7 +70,7 @@ std::vector<PathElement> sample_path(const tiny::Step& step) {
 
 Explanation sample_explanation() {
     const tiny::Step step = sample_step();
-    return explain(step.program, step.record, same_weight, sample_path(step));
+    return explain(step.program, step.record, tiny::same_weight, sample_path(step));
 }
 
 TEST(Explanation, Text) {
@@ -153,7 +149,7 @@ TEST(Explanation, PathCountsFromItsFirstInstruction) {
     const tiny::Step step = sample_step();
     std::vector<PathElement> broken = sample_path(step);
     broken[1].from_ps += 1;
-    EXPECT_THROW((void)explain(step.program, step.record, same_weight, broken), BugError);
+    EXPECT_THROW((void)explain(step.program, step.record, tiny::same_weight, broken), BugError);
 }
 
 TEST(Explanation, JsonConformsToItsSchema) {
@@ -167,7 +163,7 @@ TEST(Explanation, JsonConformsToItsSchema) {
     EXPECT_EQ(document.at("mean").at("communication").at(0).at("waiting_ps"), sample::kMicrosecond);
     EXPECT_EQ(document.at("memory").at(0).at("bytes").at("activations"), 3 * kMebibyte);
     const tiny::Step step = sample_step();
-    EXPECT_EQ(schemas.check(explanation_json(explain(step.program, step.record, same_weight, {}))), "");
+    EXPECT_EQ(schemas.check(explanation_json(explain(step.program, step.record, tiny::same_weight, {}))), "");
 }
 
 }  // namespace

@@ -11,6 +11,11 @@
 
 namespace orrery::reports::tiny {
 
+/// Divides time among operators evenly.
+inline double same_weight(const models::Operator&) {
+    return 1;
+}
+
 /// An instruction and when it ran.
 struct Timed {
     program::Instruction instruction;

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "tests/house/json_schema.h"
+#include "tests/unit/topologies/cluster_messages.h"
 #include "tests/unit/topologies/fabric_clusters.h"
 
 namespace orrery::topologies {
@@ -22,15 +23,6 @@ std::string documented_example() {
     const std::string opening = "```json\n";
     const std::size_t begin = text.str().find(opening), end = text.str().find("```", begin + opening.size());
     return text.str().substr(begin + opening.size(), end - begin - opening.size());
-}
-
-std::string message_of(const std::string& text) {
-    try {
-        (void)cluster_from_json_text(text, "test.json");
-    } catch (const InputError& error) {
-        return error.what();
-    }
-    return "";
 }
 
 TEST(ClusterFile, TheDocumentedExampleLoadsAsDescribed) {
@@ -93,7 +85,7 @@ TEST(ClusterFile, LinksChangeAtTheirTimes) {
 
 TEST(ClusterFile, ErrorsNameTheKeyAndWhatIsAllowed) {
     const Json good = Json::parse(documented_example());
-    ASSERT_EQ(message_of(good.dump()), "");
+    ASSERT_EQ(refusal_of(good.dump()), "");
     struct Case {
         const char* pointer;
         Json value;
@@ -130,19 +122,19 @@ TEST(ClusterFile, ErrorsNameTheKeyAndWhatIsAllowed) {
          }) {
         Json json = good;
         json[Json::json_pointer(bad.pointer)] = bad.value;
-        const std::string message = message_of(json.dump());
+        const std::string message = refusal_of(json.dump());
         EXPECT_NE(message.find(bad.expected), std::string::npos) << bad.pointer << ": " << message;
         EXPECT_NE(message.find("test.json"), std::string::npos) << message;
     }
     for (const char* key : {"socket_link"}) {
         Json json = good;
         json["inside"].erase(key);
-        EXPECT_NE(message_of(json.dump()).find(key), std::string::npos) << key;
+        EXPECT_NE(refusal_of(json.dump()).find(key), std::string::npos) << key;
     }
     Json none = good;
     none["fabric"] = "none";
     none["nodes"] = 1;
-    EXPECT_NE(message_of(none.dump()).find("fabric_shape"), std::string::npos);
+    EXPECT_NE(refusal_of(none.dump()).find("fabric_shape"), std::string::npos);
 }
 
 TEST(ClusterFile, InconsistentInsidesAreRefusedWhenBuilt) {

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "tests/house/json_schema.h"
 #include "tests/unit/core/test_folder.h"
+#include "tests/unit/topologies/cluster_messages.h"
 #include "topologies/catalogue.h"
 
 namespace orrery::topologies {
@@ -70,15 +71,6 @@ std::vector<std::string> gpu_presets() {
     std::vector<std::string> names = preset_names();
     names.erase(std::find(names.begin(), names.end(), "local"));
     return names;
-}
-
-std::string message_of(const std::string& text) {
-    try {
-        (void)cluster_from_json_text(text, "test.json");
-    } catch (const InputError& error) {
-        return error.what();
-    }
-    return "";
 }
 
 TEST(Presets, AreListedWithLocal) {
@@ -200,7 +192,7 @@ TEST(ClusterJson, RoundTripsExactly) {
 
 TEST(ClusterJson, ErrorsNameTheWrongKey) {
     const Json good = Json::parse(to_json_text(load_cluster("dgx-h100", 16)));
-    ASSERT_EQ(message_of(good.dump()), "");
+    ASSERT_EQ(refusal_of(good.dump()), "");
     struct Case {
         const char* pointer;
         Json value;
@@ -239,14 +231,14 @@ TEST(ClusterJson, ErrorsNameTheWrongKey) {
          }) {
         Json json = good;
         json[Json::json_pointer(bad.pointer)] = bad.value;
-        const std::string message = message_of(json.dump());
+        const std::string message = refusal_of(json.dump());
         EXPECT_NE(message.find(bad.expected), std::string::npos) << bad.pointer << ": " << message;
         EXPECT_NE(message.find("test.json"), std::string::npos) << message;
     }
     for (const char* key : {"name", "device", "intra_node", "nic", "host_link", "low_latency_gb_per_s", "fabric"}) {
         Json json = good;
         json.erase(key);
-        EXPECT_NE(message_of(json.dump()).find(key), std::string::npos) << key;
+        EXPECT_NE(refusal_of(json.dump()).find(key), std::string::npos) << key;
     }
 }
 
@@ -375,7 +367,7 @@ TEST(ClusterJson, WrittenFilesConformToTheSchema) {
         for (const auto& key : required) {
             Json without = json;
             without.erase(key.get<std::string>());
-            EXPECT_NE(message_of(without.dump()), "") << "the reader accepts a file without " << key;
+            EXPECT_NE(refusal_of(without.dump()), "") << "the reader accepts a file without " << key;
         }
     }
 }
