@@ -23,46 +23,46 @@
 namespace orrery::program {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json number_schema(const char* type, double low, bool low_open, double high, bool high_open) {
-    Json schema{{"type", type}};
+OrderedJson number_schema(const char* type, double low, bool low_open, double high, bool high_open) {
+    OrderedJson schema{{"type", type}};
     const auto limit = [&](const char* key, double value) {
         const auto whole = static_cast<std::int64_t>(value);
-        schema[key] = static_cast<double>(whole) == value ? Json(whole) : Json(value);
+        schema[key] = static_cast<double>(whole) == value ? OrderedJson(whole) : OrderedJson(value);
     };
     if (low > -kLargestNumber) limit(low_open ? "exclusiveMinimum" : "minimum", low);
     if (high < kLargestNumber) limit(high_open ? "exclusiveMaximum" : "maximum", high);
     return schema;
 }
-Json schema_of(IntegerRange range) {
+OrderedJson schema_of(IntegerRange range) {
     const IntegerRange all;
     return number_schema("integer", range.low == all.low ? -kLargestNumber : static_cast<double>(range.low), false,
                          range.high == all.high ? kLargestNumber : static_cast<double>(range.high), false);
 }
-Json schema_of(NumberRange range) {
+OrderedJson schema_of(NumberRange range) {
     if (range.low == kSmallestNumber) return number_schema("number", 0, true, range.high, range.high_open);
     return number_schema("number", range.low, range.low_open, range.high, range.high_open);
 }
 
-Json schema_of(DependentRange range) {
+OrderedJson schema_of(DependentRange range) {
     return schema_of(range.widest);
 }
-Json schema_of(TimeUnit unit) {
+OrderedJson schema_of(TimeUnit unit) {
     return schema_of(unit.range);
 }
-Json schema_of(topologies::FractionOrFailed) {
+OrderedJson schema_of(topologies::FractionOrFailed) {
     return schema_of(NumberRange{0, 1, true});
 }
-Json reference(const std::string& definition) {
+OrderedJson reference(const std::string& definition) {
     return {{"$ref", "#/$defs/" + definition}};
 }
-Json list_of(Json items) {
+OrderedJson list_of(OrderedJson items) {
     return {{"type", "array"}, {"items", std::move(items)}};
 }
 
 template <HasFields Object>
-Json schema_of_object(const Object& object);
+OrderedJson schema_of_object(const Object& object);
 
 template <typename T>
 inline constexpr bool kIsObjects = false;
@@ -73,13 +73,13 @@ inline constexpr bool kIsObjects<std::optional<T>> = true;
 
 /// Empty for what has its own way of reading, of which a schema says more than a list of fields.
 template <typename Field, typename... Limits>
-Json schema_of_field(const Field& field, const Limits&... limits) {
+OrderedJson schema_of_field(const Field& field, const Limits&... limits) {
     if constexpr (std::same_as<Field, bool>) {
         return {{"type", "boolean"}};
     } else if constexpr (std::integral<Field> || std::floating_point<Field>) {
         return schema_of(limits...);
     } else if constexpr (std::same_as<Field, DType> && sizeof...(limits) > 0) {
-        if constexpr ((std::same_as<Limits, topologies::Arithmetic> && ...)) return Json::object();
+        if constexpr ((std::same_as<Limits, topologies::Arithmetic> && ...)) return OrderedJson::object();
         if constexpr ((std::same_as<Limits, OneOf> && ...)) return {{"enum", (limits.names, ...)}};
     } else if constexpr (std::same_as<Field, std::string>) {
         if constexpr (sizeof...(limits) > 0) return {{"enum", (limits.names, ...)}};
@@ -102,45 +102,46 @@ Json schema_of_field(const Field& field, const Limits&... limits) {
     } else if constexpr (std::same_as<Field, topologies::OverridesOf<const topologies::ClusterSpec>>) {
         return list_of(schema_of_object(topologies::LinkChange{}));
     } else if constexpr (std::same_as<Field, models::ModelSpec::RopeScaling>) {
-        return Json::object();
+        return OrderedJson::object();
     } else if constexpr (kIsObjects<Field>) {
-        const Json item = schema_of_object(typename Field::value_type{});
+        const OrderedJson item = schema_of_object(typename Field::value_type{});
         return std::same_as<Field, std::optional<typename Field::value_type>> ? item : list_of(item);
     } else if constexpr (HasFields<Field>) {
         return schema_of_object(field);
     } else if constexpr (NamedEnum<Field>) {
         return {{"enum", names_of<Field>()}};
     } else {
-        return Json::object();
+        return OrderedJson::object();
     }
 }
 template <typename T, typename... Limits>
-Json schema_of_field(const Derived<T>& field, const Limits&... limits) {
+OrderedJson schema_of_field(const Derived<T>& field, const Limits&... limits) {
     return schema_of_field(field.value, limits...);
 }
 
 template <typename T, typename Range>
-Json schema_of_field(const Pair<T>&, const Range& range) {
+OrderedJson schema_of_field(const Pair<T>&, const Range& range) {
     return list_of(schema_of(range));
 }
 
 /// As `schema_of_field` of a field of an object, without its Presence.
 template <typename Field, typename... Limits>
-Json schema_of_listed(Json& /*required*/, const char* /*key*/, const Field& field, const Limits&... limits) {
+OrderedJson schema_of_listed(OrderedJson& /*required*/, const char* /*key*/, const Field& field,
+                             const Limits&... limits) {
     return schema_of_field(field, limits...);
 }
 template <typename Field, typename... Limits>
-Json schema_of_listed(Json& required, const char* key, const Field& field, const Presence& presence,
-                      const Limits&... limits) {
+OrderedJson schema_of_listed(OrderedJson& required, const char* key, const Field& field, const Presence& presence,
+                             const Limits&... limits) {
     if (presence.required) required.push_back(key);
-    return presence.exists ? schema_of_field(field, limits...) : Json();
+    return presence.exists ? schema_of_field(field, limits...) : OrderedJson();
 }
 
 template <HasFields Object>
-Json schema_of_object(const Object& object) {
-    Json properties = Json::object(), required = Json::array();
+OrderedJson schema_of_object(const Object& object) {
+    OrderedJson properties = OrderedJson::object(), required = OrderedJson::array();
     visit_fields(object, [&](const char* key, const auto& field, const auto&... limits) {
-        Json schema = schema_of_listed(required, key, field, limits...);
+        OrderedJson schema = schema_of_listed(required, key, field, limits...);
         if (!schema.is_null()) properties[key] = std::move(schema);
     });
     return {{"type", "object"},
@@ -150,18 +151,18 @@ Json schema_of_object(const Object& object) {
 }
 
 /// The node of `schema` that describes the value itself, where several forms are allowed: the last of them.
-Json& described(Json& schema) {
+OrderedJson& described(OrderedJson& schema) {
     return schema.contains("oneOf") ? described(schema["oneOf"].back()) : schema;
 }
 
-double limit_of(const Json& schema, const char* closed, const char* open, double none) {
+double limit_of(const OrderedJson& schema, const char* closed, const char* open, double none) {
     return schema.contains(closed) ? schema[closed].get<double>()
            : schema.contains(open) ? schema[open].get<double>()
                                    : none;
 }
 
 /// Whether what `schema` says is allowed by `code` too; what it refers to is not looked at.
-bool agrees(const Json& schema, const Json& code) {
+bool agrees(const OrderedJson& schema, const OrderedJson& code) {
     if (code.empty()) return true;
     if (schema.contains("$ref")) return !code.contains("$ref") || schema["$ref"] == code["$ref"];
     if (schema.contains("enum")) {
@@ -188,10 +189,10 @@ bool names(const std::string& keys, const std::string& key) {
     return keys.find(" " + key + " ") != std::string::npos;
 }
 
-Json updated(Json schema, const Json& code, const Besides& besides);
+OrderedJson updated(OrderedJson schema, const OrderedJson& code, const Besides& besides);
 
 /// A property as the code has it, with what is already said of it.
-void update_property(Json& schema, const Json& code) {
+void update_property(OrderedJson& schema, const OrderedJson& code) {
     if (code.contains("properties") && schema.contains("properties")) {
         schema = updated(schema, code, {});
     } else if (code.contains("items") && schema.contains("items") && code["items"].contains("properties")) {
@@ -205,46 +206,47 @@ void update_property(Json& schema, const Json& code) {
 }
 
 /// The schema of an object as the code has it, with what is already said of it.
-Json updated(Json schema, const Json& code, const Besides& besides) {
-    Json result = Json::object();
-    Json& properties = schema["properties"];
+OrderedJson updated(OrderedJson schema, const OrderedJson& code, const Besides& besides) {
+    OrderedJson result = OrderedJson::object();
+    OrderedJson& properties = schema["properties"];
     for (auto& [key, property] : properties.items()) {
         if (names(besides.leading, key)) result[key] = property;
     }
     for (const auto& [key, expected] : code["properties"].items()) {
-        Json property = properties.contains(key) ? properties[key] : expected;
+        OrderedJson property = properties.contains(key) ? properties[key] : expected;
         update_property(described(property), expected);
         result[key] = std::move(property);
     }
     properties = std::move(result);
-    Json required = Json::array();
-    for (const Json& key : schema.value("required", Json::array())) {
+    OrderedJson required = OrderedJson::array();
+    for (const OrderedJson& key : schema.value("required", OrderedJson::array())) {
         if (names(besides.leading, key) || names(besides.conditional, key)) required.push_back(key);
     }
-    for (const Json& key : code.value("required", Json::array())) {
+    for (const OrderedJson& key : code.value("required", OrderedJson::array())) {
         if (!names(besides.conditional, key)) required.push_back(key);
     }
-    const Json& now = schema.value("required", Json::array());
-    if (std::set<Json>(now.begin(), now.end()) != std::set<Json>(required.begin(), required.end())) {
+    const OrderedJson& now = schema.value("required", OrderedJson::array());
+    if (std::set<OrderedJson>(now.begin(), now.end()) != std::set<OrderedJson>(required.begin(), required.end())) {
         schema["required"] = required;
     }
     return schema;
 }
 
 /// `pointer`: of the schema's object in the file.
-void expect_schema(const std::string& kind, const std::string& pointer, const Json& code, const Besides& besides = {}) {
+void expect_schema(const std::string& kind, const std::string& pointer, const OrderedJson& code,
+                   const Besides& besides = {}) {
     const std::string file = "orrery." + kind + ".1.schema.json";
     const std::string path = (std::filesystem::path(ORRERY_SOURCE_DIR) / "docs" / "schema" / file).string();
-    Json schema = Json::parse(read_text_file(path));
-    Json& object = schema.at(Json::json_pointer(pointer));
-    const Json now = updated(object, code, besides);
+    OrderedJson schema = OrderedJson::parse(read_text_file(path));
+    OrderedJson& object = schema.at(OrderedJson::json_pointer(pointer));
+    const OrderedJson now = updated(object, code, besides);
     const bool same = now.dump() == object.dump();
     if (!same && std::getenv("ORRERY_RECORD") != nullptr) {
         object = now;
         write_file_atomically(path, schema.dump(2) + "\n");
         return;
     }
-    EXPECT_TRUE(same) << file << pointer << ": ORRERY_RECORD=1 writes it\n" << Json::diff(object, now).dump(1);
+    EXPECT_TRUE(same) << file << pointer << ": ORRERY_RECORD=1 writes it\n" << OrderedJson::diff(object, now).dump(1);
 }
 
 TEST(SchemaFields, OfAPlanAreThoseThatAreRead) {
@@ -263,8 +265,8 @@ TEST(SchemaFields, OfAModelAreThoseThatAreRead) {
     for (std::size_t i = 0; i < models::kRopeScalings.names.size(); ++i) {
         models::ModelSpec::RopeScaling scaling;
         scaling.type = models::kRopeScalings.names[i];
-        Json code = schema_of_object(scaling);
-        code["properties"]["type"] = Json::object();
+        OrderedJson code = schema_of_object(scaling);
+        code["properties"]["type"] = OrderedJson::object();
         expect_schema("model", "/properties/rope_scaling/oneOf/" + std::to_string(i), code);
     }
 }
@@ -291,7 +293,7 @@ TEST(SchemaFields, OfARunRecordAreThoseThatAreRead) {
     expect_schema("run_record", "", schema_of_object(fields_of(record, recorded)),
                   {.leading = " schema ", .conditional = " idle_fraction "});
     RankRecord rank;
-    const Json ranks = schema_of_object(fields_of(rank, recorded));
+    const OrderedJson ranks = schema_of_object(fields_of(rank, recorded));
     expect_schema("run_record", "/$defs/rank", ranks);
     expect_schema("run_record", "/$defs/rank/properties/streams", ranks["properties"]["streams"]);
     expect_schema("run_record", "/$defs/stream", ranks["properties"]["streams"]["properties"]["tp"]);
@@ -300,19 +302,20 @@ TEST(SchemaFields, OfARunRecordAreThoseThatAreRead) {
     DeviceMemory memory;
     expect_schema("run_record", "/$defs/rank/properties/device_memory",
                   schema_of_object(fields_of(memory, *program.plan)));
-    Json collective = schema_of_object(KindBytes{});
-    collective["properties"]["stream"] = Json::object();  // only those that communicate
+    OrderedJson collective = schema_of_object(KindBytes{});
+    collective["properties"]["stream"] = OrderedJson::object();  // only those that communicate
     expect_schema("run_record", "/$defs/collective", collective);
 }
 
 TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {
-    const Json code = schema_of(IntegerRange{1, 8});
+    const OrderedJson code = schema_of(IntegerRange{1, 8});
     EXPECT_TRUE(agrees({{"type", "integer"}, {"minimum", 2}, {"maximum", 8}}, code));
     EXPECT_FALSE(agrees({{"type", "integer"}, {"minimum", 0}, {"maximum", 8}}, code));
     EXPECT_FALSE(agrees({{"type", "integer"}, {"minimum", 1}}, code));
     EXPECT_FALSE(agrees({{"type", "number"}, {"minimum", 1}, {"maximum", 8}}, code));
-    const Json more{{"properties", {{"tp", code}, {"pp", code}}}};
-    const Json old{{"properties", {{"old", code}, {"tp", {{"type", "integer"}, {"minimum", 1}, {"maximum", 2}}}}}};
+    const OrderedJson more{{"properties", {{"tp", code}, {"pp", code}}}};
+    const OrderedJson old{
+        {"properties", {{"old", code}, {"tp", {{"type", "integer"}, {"minimum", 1}, {"maximum", 2}}}}}};
     EXPECT_EQ(updated(old, more, {})["properties"].dump(),
               R"({"tp":{"type":"integer","minimum":1,"maximum":2},"pp":{"type":"integer","minimum":1,"maximum":8}})");
 }
