@@ -13,8 +13,8 @@ using nlohmann::json;
 using WordList = std::vector<std::string>;
 
 WordList plan_of_gpt2(const WordList& more) {
-    WordList words{"plan",           "--model", "gpt2",  "--cluster", "dgx-h100", "--gpus", "8",
-                   "--global-batch", "32",      "--seq", "512",       "--top",    "1"};
+    WordList words{"plan", "--model",        "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--schedule",
+                   "1f1b", "--global-batch", "32",   "--seq",     "512",      "--top",  "1"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
 }

@@ -19,6 +19,12 @@ CommandResult plan(const Workplace& here, const std::vector<std::string>& flags)
     return here.run(words);
 }
 
+/// As plan(), with a smaller space.
+CommandResult plan_of_one_size(const Workplace& here, std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--micro-batch", "4"});
+    return plan(here, flags);
+}
+
 json plans_of(const CommandResult& result) {
     expect_done(result);
     static const house::SchemaSet schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
@@ -31,7 +37,7 @@ json plans_of(const CommandResult& result) {
 
 TEST(PlanGoal, TheDocumentStatesWhatWasSearchedAndProven) {
     const Workplace here;
-    const json document = plans_of(plan(here, {"--json"}));
+    const json document = plans_of(plan_of_one_size(here, {"--json"}));
     EXPECT_EQ(document.at("schema"), "orrery.plans/2");
     EXPECT_EQ(document.at("objective"), "time");
     EXPECT_TRUE(document.at("step_limit_s").is_null());
@@ -121,9 +127,9 @@ TEST(PlanGoal, LeastMemoryAndTheFront) {
 
 TEST(PlanGoal, LimitsAndExclusionsHold) {
     const Workplace here;
-    const json free = plans_of(plan(here, {"--json"}));
+    const json free = plans_of(plan_of_one_size(here, {"--json"}));
     const double gib = free.at("plans").at(0).at("peak_memory_gib");
-    const json limited = plans_of(plan(here, {"--max-memory", std::to_string(gib - 0.01), "--json"}));
+    const json limited = plans_of(plan_of_one_size(here, {"--max-memory", std::to_string(gib - 0.01), "--json"}));
     EXPECT_NEAR(limited.at("memory_limit_gib"), gib - 0.01, 1e-5);
     for (const json& one : limited.at("plans")) {
         if (one.at("rank").is_null()) continue;
@@ -131,7 +137,7 @@ TEST(PlanGoal, LimitsAndExclusionsHold) {
     }
     const json best = free.at("plans").at(0).at("plan").at("parallelism");
     const std::string data = best.at("data_parallel"), tp = "tp=" + std::to_string(best.at("tp").get<int>());
-    const json excluding = plans_of(plan(here, {"--exclude", data, "--exclude", tp, "--json"}));
+    const json excluding = plans_of(plan_of_one_size(here, {"--exclude", data, "--exclude", tp, "--json"}));
     for (const json& one : excluding.at("plans")) {
         EXPECT_NE(one.at("plan").at("parallelism").at("data_parallel"), data);
         EXPECT_NE(one.at("plan").at("parallelism").at("tp"), best.at("tp"));
@@ -162,9 +168,9 @@ TEST(PlanGoal, WrongValuesAreRefused) {
              {{"--pareto", "--top", "1"}, {"--top"}}}) {
         expect_refused(plan(here, flags), 2, words);
     }
-    expect_refused(plan(here, {"--objective", "memory", "--max-step-time", "0.0001"}), 3,
+    expect_refused(plan_of_one_size(here, {"--objective", "memory", "--max-step-time", "0.0001"}), 3,
                    {"no plan has a step of at most 0.0001 s", "the fastest one takes"});
-    expect_refused(plan(here, {"--max-memory", "0.5"}), 3, {"fits in the 0.5 GiB"});
+    expect_refused(plan_of_one_size(here, {"--max-memory", "0.5"}), 3, {"fits in the 0.5 GiB"});
 }
 
 }  // namespace

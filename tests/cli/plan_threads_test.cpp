@@ -28,8 +28,8 @@ TEST(PlanThreads, AnyNumberGivesTheSameAnswer) {
 TEST(PlanThreads, ProgressIsShownOnATerminalOnlyAndErased) {
     const Workplace here;
     // Takes far longer than the interval between two reports.
-    const WordList words{"plan",           "--model", "deepseek-v3", "--cluster", "dgx-h100", "--gpus", "256",
-                         "--global-batch", "1024",    "--seq",       "4096",      "--top",    "1"};
+    const WordList words{"plan",           "--model", "gpt2",  "--cluster", "dgx-h100", "--gpus", "8",
+                         "--global-batch", "32",      "--seq", "512",       "--top",    "1"};
     CommandOptions options;
     options.on_terminal = true;
     const std::string shown = here.run(words, options).out;

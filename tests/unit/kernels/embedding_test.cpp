@@ -7,41 +7,42 @@ namespace {
 using reference::Floats;
 
 constexpr std::int64_t kEmbeddingWidth = 5;
-const std::vector<std::int32_t> kTokens{0, 3, 7, 3, 9, 4};
+const std::vector<std::int32_t> kEmbeddedTokens{0, 3, 7, 3, 9, 4};
 
 TEST(Embedding, ShardsSumToTheWhole) {
     const Floats table = reference::values("table", 10 * kEmbeddingWidth);
-    const auto rows = static_cast<std::int64_t>(kTokens.size());
-    Floats whole(kTokens.size() * kEmbeddingWidth, 99.0F);
-    embedding_forward({rows, kEmbeddingWidth, 0, 10}, kTokens.data(), table.data(), whole.data());
-    for (std::size_t r = 0; r < kTokens.size(); ++r) {
+    const auto rows = static_cast<std::int64_t>(kEmbeddedTokens.size());
+    Floats whole(kEmbeddedTokens.size() * kEmbeddingWidth, 99.0F);
+    embedding_forward({rows, kEmbeddingWidth, 0, 10}, kEmbeddedTokens.data(), table.data(), whole.data());
+    for (std::size_t r = 0; r < kEmbeddedTokens.size(); ++r) {
         for (std::size_t i = 0; i < kEmbeddingWidth; ++i) {
             EXPECT_EQ(whole[r * kEmbeddingWidth + i],
-                      table[static_cast<std::size_t>(kTokens[r]) * kEmbeddingWidth + i]);
+                      table[static_cast<std::size_t>(kEmbeddedTokens[r]) * kEmbeddingWidth + i]);
         }
     }
     Floats sum(whole.size(), 0.0F);
     for (std::int64_t start : {0, 5}) {
         Floats part(whole.size(), 99.0F);
-        embedding_forward({rows, kEmbeddingWidth, start, 5}, kTokens.data(), table.data() + start * kEmbeddingWidth,
-                          part.data());
+        embedding_forward({rows, kEmbeddingWidth, start, 5}, kEmbeddedTokens.data(),
+                          table.data() + start * kEmbeddingWidth, part.data());
         add(static_cast<std::int64_t>(sum.size()), part.data(), sum.data());
     }
     EXPECT_EQ(sum, whole);
 }
 
 TEST(Embedding, BackwardScattersIntoTheShard) {
-    const auto rows = static_cast<std::int64_t>(kTokens.size());
+    const auto rows = static_cast<std::int64_t>(kEmbeddedTokens.size());
     const Floats dy = reference::values("dy", rows * kEmbeddingWidth);
     Floats expected(5 * kEmbeddingWidth, 1.0F);  // tokens 3..7
-    for (std::size_t r = 0; r < kTokens.size(); ++r) {
-        if (kTokens[r] < 3 || kTokens[r] > 7) continue;
+    for (std::size_t r = 0; r < kEmbeddedTokens.size(); ++r) {
+        if (kEmbeddedTokens[r] < 3 || kEmbeddedTokens[r] > 7) continue;
         for (std::size_t i = 0; i < kEmbeddingWidth; ++i) {
-            expected[static_cast<std::size_t>(kTokens[r] - 3) * kEmbeddingWidth + i] += dy[r * kEmbeddingWidth + i];
+            expected[static_cast<std::size_t>(kEmbeddedTokens[r] - 3) * kEmbeddingWidth + i] +=
+                dy[r * kEmbeddingWidth + i];
         }
     }
     Floats dweight(5 * kEmbeddingWidth, 1.0F);
-    embedding_backward({rows, kEmbeddingWidth, 3, 5}, dy.data(), kTokens.data(), dweight.data());
+    embedding_backward({rows, kEmbeddingWidth, 3, 5}, dy.data(), kEmbeddedTokens.data(), dweight.data());
     EXPECT_EQ(dweight, expected);
 }
 

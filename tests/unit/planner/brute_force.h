@@ -35,6 +35,7 @@ class BruteForce {
         std::nth_element(all.begin(), middle, all.end());
         topologies::DeviceProfile& device = request_.cluster.device;
         const double reserved = device.memory_capacity_gib.value - device.usable_gib();
+        timed_.clear();
         device.memory_capacity_gib.value = to_gib(Bytes(*middle)) + kDefaultMemoryMarginGib + reserved + 1e-6;
     }
 
@@ -64,7 +65,9 @@ class BruteForce {
         for (Choice choice : choices_of(list_)) {
             if (has_none && leaner_fits(choice)) continue;
             if (!save_enough(sets, choice)) continue;
-            results.push_back(timed(plan_of(request_, choice), cluster, cost_));
+            auto [entry, fresh] = timed_.try_emplace(choice);  // a limit changes which plans fit, but not their times
+            if (fresh) entry->second = timed(plan_of(request_, choice), cluster, cost_);
+            results.push_back(entry->second);
         }
         const auto faster = [](const auto& a, const auto& b) { return a.step_time_s < b.step_time_s; };
         std::stable_sort(results.begin(), results.end(), faster);
@@ -125,6 +128,7 @@ class BruteForce {
     RooflineCost cost_;
     CandidateList list_;
     std::map<Choice, std::int64_t> bytes_;
+    std::map<Choice, program::PlanResult> timed_;
 };
 
 }  // namespace orrery::sim
