@@ -161,20 +161,22 @@ const IsolatedTimes::InstructionTimes& IsolatedTimes::operators_of(BodyId id) {
     return times;
 }
 
-double IsolatedTimes::delay_s(const InstructionTime& computation, double start, const StreamEnds& ends,
-                              const program::PerStream<double>& held) {
+double IsolatedTimes::delay_s(const InstructionTime& computation, double start) const {
     double delay = 0;
-    for (const Stream stream : program::kStreams) {
-        const double beside = std::min(computation.seconds, ends[stream] - start);
-        if (stream == Stream::compute || held[stream] <= 0 || beside <= 0) continue;
-        delay = std::max(delay, beside * (1 - ComputeDraws::speed(computation.share, held[stream])));
+    for (const std::vector<Beside>& stream : beside_) {
+        double sum = 0;
+        for (auto one = stream.rbegin(); one != stream.rend() && one->end > start; ++one) {
+            const double seconds = std::min(one->end, start + computation.seconds) - std::max(one->start, start);
+            sum += std::max(0.0, seconds) * (1 - ComputeDraws::speed(computation.share, one->held));
+        }
+        delay = std::max(delay, sum);
     }
     return delay;
 }
 
 void IsolatedTimes::play(ClassIndex rank_class, BodyId id, StreamEnds& ends) {
     const Body& body = program_.bodies[id];
-    program::PerStream<double> held{};  // by the last communication of each stream in this body
+    for (std::vector<Beside>& stream : beside_) stream.clear();
     const InstructionTimes& computation = operators_of(id);
     IndexedVector<InstructionIndex, double> end(body.instructions.size());
     for (const InstructionIndex i : body.instructions.indices()) {
@@ -188,11 +190,11 @@ void IsolatedTimes::play(ClassIndex rank_class, BodyId id, StreamEnds& ends) {
         if (instruction.is_communication && !is_free) {
             const CommunicationTimes& times = times_of(rank_class, instruction.communication);
             duration = times.seconds;
-            held[instruction.stream] = times.held;
+            if (times.held > 0) beside_[instruction.stream].push_back({start, start + duration, times.held});
         }
         if (instruction.stream == Stream::compute) {
             if (start == kBefore) start = 0;
-            duration += delay_s(computation[i], start, ends, held);
+            duration += delay_s(computation[i], start);
         }
         stream = end[i] = start + duration;
     }

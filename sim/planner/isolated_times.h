@@ -99,6 +99,10 @@ class IsolatedTimes {
     };
     using InstructionTimes = IndexedVector<program::InstructionIndex, InstructionTime>;
     using StreamEnds = program::PerStream<double>;
+    /// A communication that holds compute units.
+    struct Beside {
+        double start = 0, end = 0, held = 0;
+    };
     static constexpr double kBefore = -std::numeric_limits<double>::infinity();
 
     [[nodiscard]] const program::SegmentList& segments(program::ClassIndex rank_class,
@@ -114,9 +118,8 @@ class IsolatedTimes {
     [[nodiscard]] CommunicationTimes least_all_to_all(program::ClassIndex rank_class, program::GroupAxis axis,
                                                       const Operation& operation);
     [[nodiscard]] const InstructionTimes& operators_of(program::BodyId body);
-    /// By how much the communication that still runs at its start delays the computation at least.
-    [[nodiscard]] static double delay_s(const InstructionTime& computation, double start, const StreamEnds& ends,
-                                        const program::PerStream<double>& held);
+    /// By how much the body's communication delays computation that begins then, at least.
+    [[nodiscard]] double delay_s(const InstructionTime& computation, double start) const;
     void play(program::ClassIndex rank_class, program::BodyId body, StreamEnds& ends);
     void play_list(program::ClassIndex rank_class, program::SegmentListId list, StreamEnds& ends);
 
@@ -136,6 +139,7 @@ class IsolatedTimes {
     IndexedVector<program::BodyId, InstructionTimes> instruction_times_;  // empty: not computed yet
     IndexedVector<program::BodyId, ComputeDraws> draws_;
     std::map<std::pair<program::ClassIndex, program::BodyId>, double> bodies_;  // computation_s of one body
+    program::PerStream<std::vector<Beside>> beside_;                            // of the body that is played, in order
 };
 
 }  // namespace orrery::sim

@@ -139,5 +139,18 @@ TEST(Timing, ExtrapolationAgreesWithTheWholeSimulation) {
     }
 }
 
+/// Experts that are sharded within a node exchange tokens and gather them on one stream, and the gather holds more of
+/// the compute units.
+TEST(LoweredBounds, CommunicationDelaysComputationOnlyWhileItRuns) {
+    const PlanRequest request = request_for("mixtral-8x7b", 32, 32, 4096);
+    const topologies::Cluster cluster(request.cluster);
+    const Choice choice{.dp = 1, .tp = 8, .pp = 4, .ep = 2, .etp = 4, .sequence_parallel = true, .micro_batch = 2};
+    const Plan plan = plan_of(request, choice);
+    const double step = timed(plan, cluster, cost_of(plan)).step_time_s;
+    const double least = lowered_bounds(plan, cluster, cost_of(plan)).least_step_s;
+    EXPECT_LE(least, step);
+    EXPECT_GT(least, 0.97 * step);
+}
+
 }  // namespace
 }  // namespace orrery::sim
