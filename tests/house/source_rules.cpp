@@ -68,10 +68,21 @@ std::vector<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-void report_matches(const SourceFile& file, const std::vector<std::string>& lines, const std::regex& pattern,
+/// An expression, and texts of which every match contains one: looking for these first takes a tenth of the time.
+struct Pattern {
+    std::regex expression;
+    std::vector<std::string_view> texts;
+
+    [[nodiscard]] bool is_in(const std::string& line) const {
+        const auto has = [&](std::string_view text) { return line.find(text) != std::string::npos; };
+        return std::any_of(texts.begin(), texts.end(), has) && std::regex_search(line, expression);
+    }
+};
+
+void report_matches(const SourceFile& file, const std::vector<std::string>& lines, const Pattern& pattern,
                     const std::string& what, std::vector<std::string>& violations) {
     for (std::size_t i = 0; i < lines.size(); ++i) {
-        if (std::regex_search(lines[i], pattern)) violations.push_back(at(file, static_cast<int>(i) + 1, what));
+        if (pattern.is_in(lines[i])) violations.push_back(at(file, static_cast<int>(i) + 1, what));
     }
 }
 
@@ -207,7 +218,7 @@ std::vector<Include> includes_of(const std::string& text) {
     const std::vector<std::string> lines = lines_of(without_comments(text, false));
     for (std::size_t i = 0; i < lines.size(); ++i) {
         std::smatch match;
-        if (std::regex_search(lines[i], match, pattern)) {
+        if (lines[i].find("include") != std::string::npos && std::regex_search(lines[i], match, pattern)) {
             includes.push_back({static_cast<int>(i) + 1, match[1].str() == "\"", match[2].str()});
         }
     }
@@ -324,18 +335,25 @@ std::vector<std::string> check_function_lengths(const SourceFile& file) {
 }
 
 std::vector<std::string> check_tidiness(const SourceFile& file) {
-    static const std::regex using_namespace(R"(\busing\s+namespace\b)");
-    static const std::regex libc_random(R"(\b(std::rand|std::srand|srand|rand)\s*\()");
-    static const std::regex shared_folder(R"(\b(TempDir|temp_directory_path)\s*\()");
-    static const std::regex unordered(R"(\bunordered_(multi)?(map|set)\b)");
-    static const std::regex views(R"(\bviews::\w|#include\s*<ranges>)");
-    static const std::regex any_number(
-        R"re((Integer|Number)Range(\s+\w+)?\s*\{\s*\}|\b(integer|number)s?(_or)?\([^,;]*,\s*\{\s*\})re");
-    static const std::regex unfinished(
-        "\\b(TO"
-        "DO|FIX"
-        "ME|X"
-        "XX)\\b");
+    static const Pattern using_namespace{std::regex(R"(\busing\s+namespace\b)"), {"namespace"}};
+    static const Pattern libc_random{std::regex(R"(\b(std::rand|std::srand|srand|rand)\s*\()"), {"rand"}};
+    static const Pattern shared_folder{std::regex(R"(\b(TempDir|temp_directory_path)\s*\()"),
+                                       {"TempDir", "temp_directory_path"}};
+    static const Pattern unordered{std::regex(R"(\bunordered_(multi)?(map|set)\b)"), {"unordered_"}};
+    static const Pattern views{std::regex(R"(\bviews::\w|#include\s*<ranges>)"), {"views::", "<ranges>"}};
+    static const Pattern any_number{
+        std::regex(R"re((Integer|Number)Range(\s+\w+)?\s*\{\s*\}|\b(integer|number)s?(_or)?\([^,;]*,\s*\{\s*\})re"),
+        {"Range", "integer", "number"}};
+    static const Pattern unfinished{std::regex("\\b(TO"
+                                               "DO|FIX"
+                                               "ME|X"
+                                               "XX)\\b"),
+                                    {"TO"
+                                     "DO",
+                                     "FIX"
+                                     "ME",
+                                     "X"
+                                     "XX"}};
     std::vector<std::string> violations;
     const std::vector<std::string> code = lines_of(without_comments(file.text, true));
     const std::vector<std::string> lines = lines_of(file.text);
