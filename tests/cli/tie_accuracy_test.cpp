@@ -56,10 +56,10 @@ PredictedRun predicted_run(const Measured& measured) {
 TEST(TieAccuracy, IntervalsOfRatiosHoldForPublishedRuns) {
     double held_pairs = 0, pairs = 0, share_of_jobs = 0;
     std::size_t counted = 0;
-    for (const auto& [name, measured] : measured_jobs()) {
-        if (measured.size() < 2) continue;  // no ratio
+    for (const auto& [name, job] : measured_jobs()) {
+        if (job.size() < 2) continue;  // no ratio
         std::vector<PredictedRun> runs;
-        for (const Measured& one : measured) runs.push_back(predicted_run(one));
+        for (const Measured& one : job) runs.push_back(predicted_run(one));
         double held = 0, all = 0;
         for (std::size_t i = 0; i < runs.size(); ++i) {
             for (std::size_t j = 0; j < i; ++j) {
