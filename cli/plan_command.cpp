@@ -406,6 +406,8 @@ int find_plans(const PlanOptions& options) {
     const sim::ObjectiveSearch found = [&] {
         try {
             return search_for(options.goal, options.top, search, [&] { return least_memory_of(requests, cluster); });
+        } catch (const sim::TooSlowError&) {
+            throw;  // what does not fit would not answer it
         } catch (const InfeasibleError& nothing) {
             answer_nothing_fits(options.answers, job, nothing, options.json);
         } catch (const InputError&) {

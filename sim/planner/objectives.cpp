@@ -97,8 +97,8 @@ ObjectiveSearch start(const LimitedSearch& search, const StepLimit& limit, progr
     all.summary.objective = objective;
     all.summary.step_limit_s = limit.seconds_for(fastest_s);
     if (fastest_s > all.summary.step_limit_s) {
-        throw InfeasibleError("no plan has a step of at most " + seconds_text(all.summary.step_limit_s) +
-                              "; the fastest one takes " + seconds_text(fastest_s));
+        throw TooSlowError("no plan has a step of at most " + seconds_text(all.summary.step_limit_s) +
+                           "; the fastest one takes " + seconds_text(fastest_s));
     }
     return all;
 }

@@ -8,9 +8,16 @@
 #include <limits>
 #include <optional>
 
+#include "core/error.h"
 #include "sim/planner/planner.h"
 
 namespace orrery::sim {
+
+/// No plan is fast enough, although plans may fit in memory.
+class TooSlowError : public InfeasibleError {
+  public:
+    using InfeasibleError::InfeasibleError;
+};
 
 /// A search for the `keep` fastest plans, the first of them proven, with a limit on the peak memory of a rank
 /// (PlanRequest::max_memory_bytes; 0: the device's alone). Throws InfeasibleError if none fits. For several

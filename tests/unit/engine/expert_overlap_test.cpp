@@ -47,7 +47,7 @@ Plan plan_of(Schedule schedule, std::int64_t pp, std::int64_t layers, std::int64
 constexpr std::int64_t kPart = 1'000'000'000;  // ps: the computation between two all-to-alls
 
 /// Step time if each part of a pass takes kPart and an all-to-all `travel`, in ps.
-std::int64_t step_ps(std::int64_t layers, std::int64_t micro_batches, std::int64_t travel, bool overlaps) {
+std::int64_t overlapped_step_ps(std::int64_t layers, std::int64_t micro_batches, std::int64_t travel, bool overlaps) {
     const Plan plan = plan_of(Schedule::one_f_one_b, 1, layers, micro_batches, overlaps);
     topologies::ClusterSpec spec = plan.cluster;
     spec.device.launch_us.value = 0;
@@ -70,8 +70,8 @@ TEST(ExpertOverlap, ABlockTakesTheLongerOfComputationAndCommunication) {
             const std::int64_t alone = parts * kPart + 2 * layers * travel;
             const std::int64_t computation = 2 * parts * kPart, communication = 4 * layers * travel;
             const std::int64_t block = std::max(computation, 2 * kPart + communication);
-            EXPECT_EQ(step_ps(layers, kMicroBatches, travel, false), 2 * kMicroBatches * alone);
-            EXPECT_EQ(step_ps(layers, kMicroBatches, travel, true), 2 * alone + (kMicroBatches - 1) * block)
+            EXPECT_EQ(overlapped_step_ps(layers, kMicroBatches, travel, false), 2 * kMicroBatches * alone);
+            EXPECT_EQ(overlapped_step_ps(layers, kMicroBatches, travel, true), 2 * alone + (kMicroBatches - 1) * block)
                 << layers << " layers, " << travel << " ps";
         }
     }
