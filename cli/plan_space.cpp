@@ -37,9 +37,8 @@ auto kind_named(const Kinds& kinds, const std::string& name) {
 void add_space_options(CLI::App& command, PlanSpace& space) {
     command
         .add_option("--space", space.space,
-                    "What the search covers. full adds expert tensor parallelism (etp), passes that overlap with the "
-                    "tokens of another pass (--overlap-experts), DualPipe-V, vocabulary parallelism and, where nothing "
-                    "else fits, offload to the host, as far as the implementation has "
+                    "What the search covers. full adds expert tensor parallelism (etp), DualPipe-V, vocabulary "
+                    "parallelism and, where nothing else fits, offload to the host, as far as the implementation has "
                     "them")
         ->check(CLI::IsMember({"default", "full"}))
         ->capture_default_str();
@@ -49,8 +48,9 @@ void add_space_options(CLI::App& command, PlanSpace& space) {
         .add_option(
             "--overlap-experts", space.overlap_experts,
             "Only plans in which a forward and a backward pass are issued in turns, so that each computes while "
-            "the other's tokens travel to experts and back (true), or only others (false)")
-        ->check(CLI::IsMember({"true", "false"}));
+            "the other's tokens travel to experts and back (true), only others (false, the default), or both (any: the "
+            "search of a large model may take very long)")
+        ->check(CLI::IsMember({"true", "false", "any"}));
     command
         .add_option("--vocabulary-parallel", space.vocabulary_parallel,
                     "Only pipelines that share embedding and head among their stages in this way")
@@ -88,7 +88,13 @@ void apply_space(const PlanSpace& space, sim::PlanRequest& request) {
         sim::allow_full_space(request);
     }
     request.etp = space.etp;
-    if (!space.overlap_experts.empty()) request.overlaps_experts = space.overlap_experts == "true";
+    if (space.overlap_experts == "any") {
+        const models::Support& supports = request.implementation.supports;
+        request.tries_expert_overlap =
+            request.model.has_experts() && (supports.source.empty() || supports.overlaps_experts);
+    } else if (!space.overlap_experts.empty()) {
+        request.overlaps_experts = space.overlap_experts == "true";
+    }
     if (!space.vocabulary_parallel.empty()) {
         request.vocabulary_parallel = {kind_named(kVocabularies, space.vocabulary_parallel)};
     }
@@ -105,7 +111,9 @@ std::map<std::string, std::string> origins_of(const PlanSpace& space) {
         if (is_given || space.is_full()) origins[pointer] = is_given ? "flag" : "planner";
     };
     add("/parallelism/etp", space.etp != 0);
-    if (!space.overlap_experts.empty()) origins["/parallelism/overlaps_experts"] = "flag";
+    if (!space.overlap_experts.empty() && space.overlap_experts != "any") {
+        origins["/parallelism/overlaps_experts"] = "flag";
+    }
     add("/parallelism/vocabulary_parallel", !space.vocabulary_parallel.empty());
     for (const char* pointer : {"/training/memory/offload_optimizer", "/training/memory/offload_parameters"}) {
         add(pointer, !space.offload.empty());

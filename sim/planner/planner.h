@@ -90,9 +90,8 @@ inline constexpr std::int64_t kLeastContextPositions = 1024;
 /// find.
 void allow_every_technique(PlanRequest& request);
 
-/// Also allows what the implementation has of expert tensor parallelism, passes that overlap with the tokens of another
-/// pass, DualPipe-V, vocabulary parallelism and offload. A request that allows every technique is left as it is
-/// otherwise.
+/// Also allows what the implementation has of expert tensor parallelism, DualPipe-V, vocabulary parallelism and
+/// offload. A request that allows every technique is left as it is otherwise.
 void allow_full_space(PlanRequest& request);
 
 struct PlanSearch {

@@ -62,8 +62,6 @@ void allow_full_space(PlanRequest& request) {
     if (has(supports, supports.schedules, name_of(Schedule::dualpipe_v))) {
         request.schedules.push_back(Schedule::dualpipe_v);
     }
-    request.tries_expert_overlap =
-        request.model.has_experts() && (supports.source.empty() || supports.overlaps_experts);
     request.tries_expert_tensor = request.model.has_experts() && has(supports, supports.axes, "etp");
     for (const VocabularyParallel kind :
          {VocabularyParallel::two_barriers, VocabularyParallel::one_barrier, VocabularyParallel::interlaced}) {
