@@ -25,9 +25,9 @@ struct Space {
     program::Optimizer optimizer;
     DType moments = DType::fp32;
     bool is_full = false;            // allow_full_space
-    std::vector<Offload> offload{};  // empty: as the space has it
+    std::vector<Offload> offload{};  // empty: both, if they are among the best
     bool recomputes = true;
-    std::optional<bool> overlaps{};  // of passes with the tokens of another pass; empty: as the space has it
+    std::optional<bool> overlaps{};  // of passes with the tokens of another pass; empty: both, if they are among the best
     /// Parts of names that occur among the best plans, so that a search that misses them fails.
     std::vector<const char*> among_best{};
 
@@ -40,6 +40,7 @@ struct Space {
         if (is_full) allow_full_space(request);
         if (!offload.empty()) request.offload = offload;
         request.overlaps_experts = overlaps;
+        request.tries_expert_overlap = std::ranges::count(among_best, std::string_view("-overlap")) > 0;
         if (!recomputes) request.recompute = {program::Recompute::none};
         if (request.model.has_experts()) {
             request.model.moe.first_dense_layers = std::min(layers - 1, request.model.moe.first_dense_layers);
