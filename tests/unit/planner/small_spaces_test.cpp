@@ -27,7 +27,8 @@ struct Space {
     bool is_full = false;            // allow_full_space
     std::vector<Offload> offload{};  // empty: both, if they are among the best
     bool recomputes = true;
-    std::optional<bool> overlaps{};  // of passes with the tokens of another pass; empty: both, if they are among the best
+    std::optional<bool>
+        overlaps{};  // of passes with the tokens of another pass; empty: both, if they are among the best
     /// Parts of names that occur among the best plans, so that a search that misses them fails.
     std::vector<const char*> among_best{};
 
