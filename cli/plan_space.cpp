@@ -89,9 +89,7 @@ void apply_space(const PlanSpace& space, sim::PlanRequest& request) {
     }
     request.etp = space.etp;
     if (space.overlap_experts == "any") {
-        const models::Support& supports = request.implementation.supports;
-        request.tries_expert_overlap =
-            request.model.has_experts() && (supports.source.empty() || supports.overlaps_experts);
+        sim::allow_expert_overlap(request);
     } else if (!space.overlap_experts.empty()) {
         request.overlaps_experts = space.overlap_experts == "true";
     }

@@ -16,6 +16,18 @@ namespace {
 using program::ComputeTask;
 using program::DataParallel;
 
+/// Passes of these ranks, and what they communicate, take no time.
+void drop_ranks_before(std::size_t end, PassCosts& costs) {
+    for (std::size_t rank = 0; rank < end; ++rank) {
+        std::ranges::fill(costs.seconds[rank], PassCosts::OfChunk());
+        costs.forward_transfer_s[rank] = costs.backward_transfer_s[rank] = 0;
+        if (!costs.copies.empty()) std::ranges::fill(costs.copies[rank], ChunkCopies());
+        RankTraffic none;
+        none.chunks.resize(costs.traffic[rank].chunks.size());
+        costs.traffic[rank] = std::move(none);
+    }
+}
+
 }  // namespace
 
 bool AnalyticBounder::has_path(const Choice& choice) const {
@@ -131,22 +143,6 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     }
     return traffic;
 }
-
-namespace {
-
-/// Their passes and what they communicate take no time.
-void drop_ranks_before(std::size_t end, PassCosts& costs) {
-    for (std::size_t rank = 0; rank < end; ++rank) {
-        std::ranges::fill(costs.seconds[rank], PassCosts::OfChunk());
-        costs.forward_transfer_s[rank] = costs.backward_transfer_s[rank] = 0;
-        if (!costs.copies.empty()) std::ranges::fill(costs.copies[rank], ChunkCopies());
-        RankTraffic none;
-        none.chunks.resize(costs.traffic[rank].chunks.size());
-        costs.traffic[rank] = std::move(none);
-    }
-}
-
-}  // namespace
 
 double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index) {
     if (!has_path(choice)) return 0;

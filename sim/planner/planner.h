@@ -90,6 +90,9 @@ inline constexpr std::int64_t kLeastContextPositions = 1024;
 /// find.
 void allow_every_technique(PlanRequest& request);
 
+/// Also allows passes that compute while the tokens of another pass travel, if model and implementation have them.
+void allow_expert_overlap(PlanRequest& request);
+
 /// Also allows what the implementation has of expert tensor parallelism, DualPipe-V, vocabulary parallelism and
 /// offload. A request that allows every technique is left as it is otherwise.
 void allow_full_space(PlanRequest& request);

@@ -56,6 +56,12 @@ void allow_every_technique(PlanRequest& request) {
     request.tries_keeping_parameters = request.tries_rank_orders = request.tries_part_sets = true;
 }
 
+void allow_expert_overlap(PlanRequest& request) {
+    const models::Support& supports = request.implementation.supports;
+    request.tries_expert_overlap =
+        request.model.has_experts() && (supports.source.empty() || supports.overlaps_experts);
+}
+
 void allow_full_space(PlanRequest& request) {
     const models::Support& supports = request.implementation.supports;
     const topologies::ClusterSpec& cluster = request.cluster;

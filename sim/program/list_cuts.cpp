@@ -42,7 +42,7 @@ class ListCutter : ListParts {
 
     void run() {
         lists.takes_turns = true;
-        const IndexedVector<ChunkIndex, PassEnds> ends = pass_ends(order_, lists.chunks.size());
+        const IndexedVector<ChunkIndex, EndTasks> ends = end_tasks(order_, lists.chunks.size());
         std::set<SegmentListId> forwards, backwards;
         for (std::size_t t = 1; t < order_.size(); ++t) {
             if (!order_[t].overlaps_previous) continue;

@@ -20,7 +20,7 @@ constexpr const char* kPlanSchema = "orrery.plan/1";
 using Origins = std::map<std::string, std::string>;
 
 /// Every field of an object, and no other key. A field whose key is absent keeps its value, and its origin is noted
-/// unless such a key is never written for that value.
+/// unless the key is written only where the value is not the default.
 template <HasFields Object>
 void read_object(const JsonReader& reader, Object& object, Origins& origins,
                  const models::Implementation& implementation) {

@@ -49,9 +49,9 @@ bool goes_up(const ScheduleShape& shape, ChunkIndex chunk) {
 
 }  // namespace
 
-IndexedVector<ChunkIndex, PassEnds> pass_ends(const std::vector<ComputeTask>& order, std::size_t chunks) {
+IndexedVector<ChunkIndex, EndTasks> end_tasks(const std::vector<ComputeTask>& order, std::size_t chunks) {
     using Kind = ComputeTask::Kind;
-    IndexedVector<ChunkIndex, PassEnds> ends(chunks);
+    IndexedVector<ChunkIndex, EndTasks> ends(chunks);
     IndexedVector<ChunkIndex, bool> seen(chunks, false);
     for (std::size_t t = 0; t < order.size(); ++t) {
         const ChunkIndex c = order[t].chunk;

@@ -26,10 +26,10 @@ struct ComputeTask {
 };
 
 /// The first forward and the last backward (or W) of a chunk in a step, as indices of tasks.
-struct PassEnds {
+struct EndTasks {
     std::size_t first_forward = 0, last_backward = 0;
 };
-[[nodiscard]] IndexedVector<ChunkIndex, PassEnds> pass_ends(const std::vector<ComputeTask>& order, std::size_t chunks);
+[[nodiscard]] IndexedVector<ChunkIndex, EndTasks> end_tasks(const std::vector<ComputeTask>& order, std::size_t chunks);
 
 /// Durations of one stage (all chunks of a rank; dualpipe: one of the rank's two chunks), in any common unit.
 struct StageTimes {

@@ -21,7 +21,7 @@ StageActions::StageActions(const std::vector<ComputeTask>& order, const StageLis
       rules_(rules),
       result_(result),
       tracker_(lists.orders),
-      ends_(pass_ends(order, lists.chunks.size())) {}
+      ends_(end_tasks(order, lists.chunks.size())) {}
 
 /// Lists the step twice. The second time the waits refer to the first as the previous step, as in steady state.
 void StageActions::list() {
@@ -60,7 +60,7 @@ void StageActions::list_step() {
     start_step();
     for (std::size_t t = 0; t < order_.size(); ++t) {
         const ComputeTask& task = order_[t];
-        const PassEnds& ends = ends_[task.chunk];
+        const EndTasks& ends = ends_[task.chunk];
         now_ = t;
         post_receive(t);
         if (overlaps_next()) post_receive(t + 1);

@@ -63,7 +63,7 @@ class StageActions {
     ActionOrder tracker_;
     bool is_previous_step_ = true;                       // the actions of a step before the one that is lowered
     std::vector<ActionUse> more_;                        // additional uses of the current action
-    IndexedVector<ChunkIndex, PassEnds> ends_;           // these passes have their own lists
+    IndexedVector<ChunkIndex, EndTasks> ends_;           // these passes have their own lists
     IndexedVector<ChunkIndex, std::vector<Held>> held_;  // by micro-batch
     IndexedVector<ChunkIndex, SlotPool> frames_;
     TimedPool inputs_, outputs_, gradients_;
