@@ -188,6 +188,7 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
             chunk.input_gradient_s += times * layer.input_gradient_s;
             chunk.input_pass_s += times * layer.input_pass_s;
             chunk.weight_pass_s += times * layer.weight_pass_s;
+            chunk.tokens_s += times * layer.tokens_s;
             chunk.saved_bytes += count * layer.saved_bytes;
             chunk.kept_bytes += count * layer.kept_bytes;
         };
@@ -293,6 +294,7 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             const ChunkSum& chunk = chunk_of(rank, c);
             sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
             sums.wide_gradients_s += chunk.wide_gradients_s;
+            sums.tokens_s += chunk.tokens_s;
         }
         if (row.has_rounds) sums.round_s = round_s(pipeline.stages()[rank], facts, splits);
         if (choice.offload_layers != 0 && row.has_rounds) {
@@ -340,6 +342,8 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
                                    ? 0
                                    : std::max(0.0, rank.update_s - sharded.ranks.front().update_s);
         const double ramp_s = sums.ramp_s + (is_wide ? sums.wide_ramp_s : 0) - ahead_s;
+        // A rank's tokens travel between the arrival of the first micro-batch and the departure of the last one.
+        least = std::max(least, m * sums.tokens_s + std::max(0.0, ramp_s) + rank.update_s);
         const double reduction_s = std::max(rank.reduction.seconds, rank.replication.seconds);
         // Gradients that are reduced beside passes may be reduced beside those of several micro-batches.
         const double beside_s = sums.beside_s + overlap * wide_s;
@@ -450,6 +454,7 @@ double AnalyticBounder::least_computation_s(const Choice& choice, const std::vec
         for (double* seconds : {&chunk.forward_s, &chunk.backward_s, &chunk.input_gradient_s, &chunk.vocabulary_s}) {
             *seconds *= share;
         }
+        chunk.tokens_s = 0;  // short messages may be less efficient by far
     }
     return summed_computation_s(smallest, pipeline);
 }
@@ -460,6 +465,7 @@ double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipelin
     for (const RankSums& sums : rank_sums_) {
         const double ahead = row_of(choice.schedule).has_rounds ? std::max(sums.ramp_s, sums.round_s) : sums.ramp_s;
         least = std::max(least, micro_batches_ * sums.work_s + std::max(0.0, ahead));
+        least = std::max(least, micro_batches_ * sums.tokens_s + std::max(0.0, sums.ramp_s));
     }
     return kRounding * least;
 }

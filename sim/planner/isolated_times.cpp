@@ -211,6 +211,15 @@ double IsolatedTimes::body_s(ClassIndex rank_class, BodyId body) {
     return entry->second;
 }
 
+double IsolatedTimes::stream_s(ClassIndex rank_class, BodyId body, Stream stream) {
+    double sum = 0;
+    for (const Instruction& instruction : program_.bodies[body].instructions) {
+        if (!instruction.is_communication || instruction.stream != stream) continue;
+        sum += times_of(rank_class, instruction.communication).seconds;
+    }
+    return sum;
+}
+
 double IsolatedTimes::computation_s(ClassIndex rank_class, SegmentListId list) {
     double sum = 0;
     for (const Segment& segment : segments(rank_class, list)) sum += body_s(rank_class, segment.body);

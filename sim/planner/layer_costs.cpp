@@ -225,8 +225,10 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
     };
     for (const Segment& segment : segments_of(ActionKind::forward)) {
         if (phase_of(segment) != program::Phase::forward) continue;
-        layer_of(segment.layer).forward_s += times.body_s(0, segment.body);
-        layer_of(segment.layer).draws.add(times.draws(segment.body));
+        LayerCost& layer = layer_of(segment.layer);
+        layer.forward_s += times.body_s(0, segment.body);
+        layer.draws.add(times.draws(segment.body));
+        if (hides_tokens) layer.tokens_s += times.stream_s(0, segment.body, program::Stream::ep);
     }
     read_frames(program, costs);
     if (!program.plan->implementation.memory.lays_out_ahead) {
@@ -239,6 +241,7 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         layer.backward_s += times.body_s(0, segment.body);
         layer.draws.add(times.draws(segment.body));
         layer.input_gradient_s += input_gradient_s(segment.body);
+        if (hides_tokens) layer.tokens_s += times.stream_s(0, segment.body, program::Stream::ep);
     }
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
         for (const models::Operator& op : program.bodies[segment.body].operators) {
