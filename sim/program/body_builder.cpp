@@ -201,11 +201,12 @@ void BodyWriter::clear(SlotIndex slot) {
 
 /// A communication waits for the computation that `follows` names and for conflicting accesses to its slots on other
 /// streams.
-void BodyWriter::communicate(const std::string& name, Stream stream, const Communication& communication,
-                             Follows follows, bool is_followed) {
+InstructionIndex BodyWriter::communicate(const std::string& name, Stream stream, const Communication& communication,
+                                         Follows follows, bool is_followed, InstructionIndex after) {
     // At the end of a step the action's waits order the instruction after earlier computation.
     if (body_.phase == Phase::gradient_sync) follows = Follows::own;
     Instructions pending;
+    if (after >= 0) pending.insert(after);
     for (const SlotIndex slot : communication.slots_read()) collect(writer_, slot, pending);
     collect(writer_, communication.out, pending);
     collect(reader_, communication.out, pending);
@@ -214,12 +215,13 @@ void BodyWriter::communicate(const std::string& name, Stream stream, const Commu
         .name = unique(name), .stream = stream, .is_communication = true, .communication = communication};
     instruction.after = after_compute(pending, stream, follows);
     const InstructionIndex index = body_.instructions.add(std::move(instruction));
-    if (!is_followed) return;
+    if (!is_followed) return index;
     note(writer_, communication.out, index);
     if (communication.consumes) note(writer_, communication.in, index);
     for (const SlotIndex slot : communication.slots_read()) {
         if (slot != communication.out) note(reader_, slot, index);
     }
+    return index;
 }
 
 void BodyWriter::communicate(const Boundary& boundary, Follows follows) {
@@ -372,19 +374,18 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
     // The next reduction sums over the ranks again, so that a sum that stayed on all ranks would count several times.
     // An all-reduce therefore leaves the mean on all ranks; a reduce-scatter leaves the sum on one rank only.
     const ReduceOp op = reduction.again ? ReduceOp::mean : ReduceOp::sum;
-    // Only the optimizer waits for a bucket that is reduced in place.
-    const bool is_followed = reduction.staged || reduction.replicates;
-    writer.communicate(name, Stream::dp,
-                       {.kind = reduction.kind,
-                        .axis = reduction.axis,
-                        .reduce = scatters ? ReduceOp::sum : op,
-                        .dtype = reduction.dtype,
-                        .elements = bucket.elements,
-                        .in = slots.source,
-                        .out = scatters ? slots.shard : slots.source,
-                        .accumulates = reduction.accumulates,
-                        .consumes = scatters && reduction.again && !reduction.staged},
-                       Follows::computation, is_followed);
+    // Only the optimizer waits for a bucket that is reduced in place, and for a sum over the sets of shards.
+    const InstructionIndex reduced = writer.communicate(name, Stream::dp,
+                                                        {.kind = reduction.kind,
+                                                         .axis = reduction.axis,
+                                                         .reduce = scatters ? ReduceOp::sum : op,
+                                                         .dtype = reduction.dtype,
+                                                         .elements = bucket.elements,
+                                                         .in = slots.source,
+                                                         .out = scatters ? slots.shard : slots.source,
+                                                         .accumulates = reduction.accumulates,
+                                                         .consumes = scatters && reduction.again && !reduction.staged},
+                                                        Follows::computation, reduction.staged);
     if (reduction.replicates) {
         writer.communicate(name + ".replicate", Stream::dp_replicate,
                            {.kind = CommKind::all_reduce,
@@ -393,7 +394,8 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
                             .dtype = reduction.shard_dtype,
                             .elements = bucket.shard_elements,
                             .in = slots.shard,
-                            .out = slots.shard});
+                            .out = slots.shard},
+                           Follows::computation, false, reduced);
     }
     if (copies_back) writer.op(writer.streaming(models::OpKind::cast, slots.source, slots.gradient));
 }

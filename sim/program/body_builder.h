@@ -74,9 +74,11 @@ class BodyWriter {
     void op(const models::Operator& op, Stream stream = Stream::compute, const std::string& name = "",
             Follows follows = Follows::computation);
     void clear(models::SlotIndex slot);
-    /// `is_followed`: later computation on the communication's slots waits for it.
-    void communicate(const std::string& name, Stream stream, const Communication& communication,
-                     Follows follows = Follows::computation, bool is_followed = true);
+    /// `is_followed`: later computation on the communication's slots waits for it. `after`: also waits for this
+    /// instruction, if not -1.
+    InstructionIndex communicate(const std::string& name, Stream stream, const Communication& communication,
+                                 Follows follows = Follows::computation, bool is_followed = true,
+                                 InstructionIndex after = -1);
     void communicate(const models::Boundary& boundary, Follows follows);
     /// Sums all of the slot in place.
     void all_reduce(const std::string& name, Stream stream, GroupAxis axis, models::SlotIndex slot);

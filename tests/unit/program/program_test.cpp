@@ -248,5 +248,30 @@ TEST(ProgramVolumes, AnUnevenRingIsTheRoundedMean) {
     }
 }
 
+/// Computation waits for nothing that sums gradients in place: only the update reads them.
+TEST(ProgramReductions, OfSetsOfShardsDelayNoComputation) {
+    Plan plan = make_plan({.dp = 4,
+                           .tp = 2,
+                           .sequence_parallel = true,
+                           .implementation = "megatron-core",
+                           .bf16 = true,
+                           .data_parallel = DataParallel::zero1});
+    plan.parallelism.dp_shard = 2;
+    const Program program = lower(plan);
+    int sums = 0;
+    for (const Body& body : program.bodies) {
+        for (const Instruction& instruction : body.instructions) {
+            sums += instruction.stream == Stream::dp_replicate ? 1 : 0;
+            if (instruction.stream != Stream::compute) continue;
+            for (const InstructionIndex i : instruction.after) {
+                const Stream stream = body.instructions[i].stream;
+                EXPECT_TRUE(stream != Stream::dp && stream != Stream::dp_replicate)
+                    << instruction.name << " after " << body.instructions[i].name;
+            }
+        }
+    }
+    EXPECT_GT(sums, 1);
+}
+
 }  // namespace
 }  // namespace orrery::program
