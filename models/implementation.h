@@ -45,6 +45,9 @@ struct KernelChoices {
     bool gathers_logits = false;      // unfused loss of the framework: each rank gathers the logits of all ranks
     bool narrow_logits = false;       // a fused loss keeps logits and their gradient in the activations' type, not fp32
     bool operator==(const KernelChoices&) const = default;
+
+    /// How often an update reads and writes its operands: without a fused one each of its element-wise operations does.
+    [[nodiscard]] double optimizer_passes() const { return fused_optimizer ? 1 : 4; }
 };
 
 /// What tensor parallelism issues, and when.

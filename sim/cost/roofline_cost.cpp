@@ -219,18 +219,21 @@ void RooflineCost::add_terms(const InstructionContext& where, std::vector<TimeTe
     if (step > 0) terms.push_back({{.work = models::WorkClass::host_step}, step});
 }
 
-/// RateKey::host_step_ms, the host time of a step outside its passes, is charged to the first parameter update.
+double RooflineCost::step_seconds() const {
+    return rates_[program::RateKey::host_step_ms] * 1e-3;
+}
+
 double RooflineCost::step_seconds(const InstructionContext& where) const {
-    const double milliseconds = rates_[program::RateKey::host_step_ms];
+    const double seconds = step_seconds();
     const program::Body& body = where.body_here();
-    if (milliseconds == 0 || body.phase != program::Phase::optimizer) return 0;
+    if (seconds == 0 || body.phase != program::Phase::optimizer) return 0;
     const auto first =
         std::find_if(body.operators.begin(), body.operators.end(), [](const Operator& op) { return op.is_update(); });
     const auto index = program::OperatorIndex::of(first - body.operators.begin());
     const program::Instruction& instruction = where.instruction_here();
     const bool is_here =
         index >= instruction.first_operator && index < instruction.first_operator + instruction.operator_count;
-    return is_here ? milliseconds * 1e-3 : 0;
+    return is_here ? seconds : 0;
 }
 
 std::string RooflineCost::product_assumption(OpKind kind, DType math) const {

@@ -76,6 +76,8 @@ class RooflineCost final : public CostModel {
     /// active_devices); 0 for host_wait.
     [[nodiscard]] double host_seconds(const models::Operator& op, std::int64_t active_devices) const;
     [[nodiscard]] double copy_seconds(const models::Operator& op, std::int64_t active_devices) const;
+    /// RateKey::host_step_ms, the host time of a step outside its passes. The first parameter update takes it.
+    [[nodiscard]] double step_seconds() const;
 
   private:
     [[nodiscard]] const topologies::DeviceProfile& device() const { return cluster_.device; }
@@ -93,6 +95,7 @@ class RooflineCost final : public CostModel {
     template <typename Visit>
     void for_each_operator(const InstructionContext& where, const Visit& visit) const;
     [[nodiscard]] double kernel_seconds(const models::Operator& op) const;
+    /// step_seconds() of the first parameter update, otherwise 0.
     [[nodiscard]] double step_seconds(const InstructionContext& where) const;
     [[nodiscard]] std::int64_t active_devices(const program::Program& program) const;
     /// What was assumed for this kind of operator in this type; empty if nothing was.

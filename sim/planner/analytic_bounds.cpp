@@ -274,22 +274,19 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
         return chunk_sums_[pipeline.stages()[rank][chunk]];
     };
     rank_sums_.clear();
-    double ramp = 0, forward_ramp = 0, wide_ramp = 0;
+    double ramp = 0, wide_ramp = 0;
     std::size_t before = 0;
     for (const std::size_t rank : pipeline.ranks) {
         for (; before < rank; ++before) {
-            forward_ramp += chunk_of(before, 0).forward_s;
             ramp += chunk_of(before, 0).forward_s + chunk_of(before, 0).backward_s;
             wide_ramp += chunk_of(before, 0).wide_gradients_s;
         }
         const OrderFacts& facts = orders[rank];
         RankSums& sums = rank_sums_.emplace_back();
         sums.ramp_s = splits ? 0 : ramp;
-        sums.forward_ramp_s = splits ? 0 : forward_ramp;
         sums.wide_ramp_s = splits ? 0 : wide_ramp;
         const double outside = static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
         sums.ramp_s -= outside;
-        sums.forward_ramp_s -= outside;
         for (std::size_t c = 0; c < at(choice.chunks); ++c) {
             const ChunkSum& chunk = chunk_of(rank, c);
             sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
@@ -336,7 +333,9 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         const RankSums& sums = rank_sums_[i];
         const ShardedRank& rank = sharded.ranks[i];
         const double wide_s = is_wide ? sums.wide_gradients_s : 0;
-        const double alone = m * (sums.work_s + wide_s + rank.staging_s + rank.first_gathers_s) + rank.update_s;
+        // A pass that waits for copies may gather its parameters meanwhile.
+        const double first_gathers_s = choice.offload_layers != 0 ? 0 : rank.first_gathers_s;
+        const double alone = m * (sums.work_s + wide_s + rank.staging_s + first_gathers_s) + rank.update_s;
         // A rank's long update on the host runs beside the gradients' way back to the first rank and its update.
         const double ahead_s = choice.sharding.offload == Offload::none
                                    ? 0
@@ -351,13 +350,13 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         double extra = std::max({ramp_s, round_s, reduction_s - beside_s});
         if (rank.reduces_at_end) {
             const double at_end_s = std::max(reduction_s, rank.reduction.nic_s + rank.replication.nic_s);
-            extra = std::max(extra, at_end_s + std::max(sums.forward_ramp_s, round_s));
+            // From its first forward on: the ranks before it may have begun the next step by then.
+            extra = std::max(extra, at_end_s + round_s);
         }
         least = std::max(least, alone + std::max(0.0, extra));
         const double idle = std::max({0.0, ramp_s, round_s});
         // Of one micro-batch, beside which idle time, updates and casts count as time without computation.
-        const double free =
-            (idle + rank.update_s) / m + rank.staging_s + rank.first_gathers_s + sums.waiting_s + wide_s;
+        const double free = (idle + rank.update_s) / m + rank.staging_s + first_gathers_s + sums.waiting_s + wide_s;
         CommunicationTimes reduction, gather;
         if (!rank.reduces_at_end) reduction.add(rank.reduction, reductions / m);
         gather.add(rank.gather, gathers);

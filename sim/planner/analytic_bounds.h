@@ -52,9 +52,14 @@ inline constexpr double kLeastShareOfEfficient = 0.92;
 /// the whole head, less this share (tested for several models): a stage has the norm alone.
 inline constexpr double kLeastVocabularyShare = 0.9;
 
-/// By how much the walk beside data-parallel communication may at most exceed the simulated step (tested for several
-/// models and implementations).
-inline constexpr double kTrafficError = 5e-3;
+/// By which share of the step the walk beside data-parallel communication may at most exceed the simulated step (tested
+/// for several models and implementations): with communication at the ends of a step, and with that of every
+/// micro-batch.
+inline constexpr double kTrafficError = 5e-3, kUnitTrafficError = 2e-2;
+/// With experts, whose gradients and parameters travel in groups of their own, also by this share of what the
+/// communication adds to the step; and where passes wait for copies of offloaded activations beside that of every
+/// micro-batch.
+inline constexpr double kExpertTrafficError = 6e-2, kExpertCopiesError = 0.3;
 
 class AnalyticBounder {
   public:
@@ -83,8 +88,8 @@ class AnalyticBounder {
     /// DualPipe, vocabulary parallelism, very many passes, torch DataParallel).
     [[nodiscard]] double path_s(const Choice& choice);
     /// The same with the data-parallel communication of one of the shardings, whose index is given, over all ranks
-    /// (RankTraffic). It takes a rank's operators to be mixed evenly, so that it may be wrong by kTrafficError, which
-    /// is taken off.
+    /// (RankTraffic), for the second step, as simulated. It takes a rank's operators to be mixed evenly, so that it may
+    /// be wrong by kTrafficError and the like, which are taken off.
     [[nodiscard]] double traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index);
     /// The smallest number of recomputed (or offloaded: Choice::relieved_layers) blocks per chunk, at least one, that
     /// brings least_memory_bytes under the limit; the number of blocks of the largest chunk if no number does.
@@ -151,7 +156,6 @@ class AnalyticBounder {
     /// A rank's sums for one micro-batch.
     struct RankSums {
         double ramp_s = 0;                  // first passes of the ranks before it
-        double forward_ramp_s = 0;          // of these, forward passes
         double wide_ramp_s = 0;             // beyond ramp_s, if gradients have their full type
         double work_s = 0;                  // one micro-batch
         double wide_gradients_s = 0;        // beyond work_s, if gradients have their full type
@@ -205,12 +209,13 @@ class AnalyticBounder {
     [[nodiscard]] bool has_path(const Choice& choice) const;
     /// Of the passes summed by sum_chunks.
     [[nodiscard]] PassCosts pass_costs(const Choice& choice, const Pipeline& pipeline);
-    [[nodiscard]] double first_gather_s(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
-                                        const RankElements& elements, std::size_t rank, std::size_t stage);
+    /// RankTraffic::OfChunk's regathers.
+    void add_regather(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
+                      const RankElements& elements, std::size_t rank, std::size_t stage, RankTraffic::OfChunk& chunk);
     [[nodiscard]] RankTraffic traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
                                          std::size_t rank, double transfer_held);
     [[nodiscard]] static std::vector<std::size_t> alike_ranks(const Pipeline& pipeline, const LayerCosts& costs);
-    const std::vector<std::vector<program::ComputeTask>>& orders_of(const Choice& choice);
+    const PassOrders& orders_of(const Choice& choice);
 
     const PlanRequest& request_;
     ShardingCosts sharding_;
@@ -223,7 +228,7 @@ class AnalyticBounder {
         layouts_;
     std::map<Choice, double> paths_;
     using OrderKey = std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t, bool>;
-    std::map<OrderKey, std::vector<std::vector<program::ComputeTask>>> whole_orders_;
+    std::map<OrderKey, PassOrders> whole_orders_;
     std::map<OrderKey, std::vector<OrderFacts>> orders_;
     std::map<std::tuple<program::VocabularyParallel, std::int64_t, std::int64_t>, std::vector<OrderFacts>>
         vocabulary_orders_;

@@ -1,6 +1,7 @@
 // AnalyticBounder's pipelines: what bounds need of a cut that does not depend on the micro-batch size.
 #include <algorithm>
 #include <cstdlib>
+#include <tuple>
 #include <utility>
 
 #include "core/index.h"
@@ -56,8 +57,8 @@ std::vector<std::size_t> AnalyticBounder::alike_ranks(const Pipeline& pipeline, 
     }
     std::vector<std::size_t> like;
     for (std::size_t rank = 0; rank < parameters.size(); ++rank) {
-        const auto distance = [&](std::size_t other) {
-            return std::pair(std::abs(parameters[other] - parameters[rank]), other != rank);
+        const auto distance = [&](std::size_t other) {  // the first rank reduces its gradients in its own way
+            return std::tuple(std::abs(parameters[other] - parameters[rank]), other != rank, other == 0);
         };
         const auto nearest = std::min_element(pipeline.ranks.begin(), pipeline.ranks.end(),
                                               [&](std::size_t a, std::size_t b) { return distance(a) < distance(b); });

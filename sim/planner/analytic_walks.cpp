@@ -11,22 +11,12 @@
 
 namespace orrery::sim {
 
-namespace {
-
-using program::ComputeTask;
 using program::DataParallel;
 
-/// Passes of these ranks, and what they communicate, take no time.
-void drop_ranks_before(std::size_t end, PassCosts& costs) {
-    for (std::size_t rank = 0; rank < end; ++rank) {
-        std::ranges::fill(costs.seconds[rank], PassCosts::OfChunk());
-        costs.forward_transfer_s[rank] = costs.backward_transfer_s[rank] = 0;
-        if (!costs.copies.empty()) std::ranges::fill(costs.copies[rank], ChunkCopies());
-        RankTraffic none;
-        none.chunks.resize(costs.traffic[rank].chunks.size());
-        costs.traffic[rank] = std::move(none);
-    }
-}
+namespace {
+
+/// Of a layer's backward pass: what is computed before the first gradient of its parameters, at most.
+constexpr double kBeforeFirstGradient = 0.35;
 
 }  // namespace
 
@@ -36,16 +26,17 @@ bool AnalyticBounder::has_path(const Choice& choice) const {
            passes <= kMostWalkedPasses && choice.sharding.data_parallel != DataParallel::dp;
 }
 
-const std::vector<std::vector<ComputeTask>>& AnalyticBounder::orders_of(const Choice& choice) {
+const PassOrders& AnalyticBounder::orders_of(const Choice& choice) {
     const std::int64_t micro_batches = micro_batches_of(request_, choice);
     const auto [entry, fresh] =
         whole_orders_.try_emplace({choice.schedule, choice.pp, choice.chunks, micro_batches, choice.overlaps_experts});
     if (fresh) {
-        entry->second = program::compute_orders({.schedule = choice.schedule,
-                                                 .ranks = choice.pp,
-                                                 .chunks = choice.chunks,
-                                                 .micro_batches = micro_batches,
-                                                 .pairs_passes = choice.overlaps_experts});
+        entry->second = pass_orders({.schedule = choice.schedule,
+                                     .ranks = choice.pp,
+                                     .chunks = choice.chunks,
+                                     .micro_batches = micro_batches,
+                                     .pairs_passes = choice.overlaps_experts},
+                                    program::fuses_transfers(choice.schedule, request_.implementation));
     }
     return entry->second;
 }
@@ -61,9 +52,11 @@ PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipe
             chunks.push_back({chunk.forward_s, chunk.backward_s + wide_s, chunk.input_pass_s, chunk.weight_pass_s});
         }
     }
+    const bool host_waits =
+        program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
+    costs.regathers_after_input = host_waits;
     if (choice.offload_layers != 0) {
-        costs.copies_after_input =
-            program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
+        costs.copies_after_input = host_waits;
         for (const std::vector<std::size_t>& stages : pipeline.stages()) {
             std::vector<ChunkCopies>& chunks = costs.copies.emplace_back();
             for (const std::size_t stage : stages) chunks.push_back(chunk_sums_[stage].copies);
@@ -80,14 +73,13 @@ double AnalyticBounder::RankSums::slowdown(double held, bool is_wide) const {
     return alone > 0 ? std::max(1.0, (draws.beside_s(held) + undisturbed) / alone) : 1;
 }
 
-/// By how much the gather of updated parameters delays a stage's first forward at least, if it begins with that. Other
-/// stages than the first may gather all dense parameters before their first block, and all experts in or before it.
-double AnalyticBounder::first_gather_s(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
-                                       const RankElements& elements, std::size_t rank, std::size_t stage) {
+/// Other stages than the first may gather all dense parameters before their first block, and all experts in or before
+/// it.
+void AnalyticBounder::add_regather(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
+                                   const RankElements& elements, std::size_t rank, std::size_t stage,
+                                   RankTraffic::OfChunk& chunk) {
     const models::DataParallelChoices& choices = request_.implementation.data_parallel;
-    const bool arrives_first =
-        stage == 0 || program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
-    if (!choices.gathers_parameters_ahead || !arrives_first) return 0;
+    if (!choices.gathers_parameters_ahead) return;
     const LayerCosts& base = base_costs(choice);
     const std::size_t first = at(pipeline.first_block(stage) + 1), end = at(pipeline.first_block(stage + 1) + 1);
     std::int64_t dense = base.total(&LayerCost::dense_parameters, first, end);
@@ -97,11 +89,11 @@ double AnalyticBounder::first_gather_s(const Choice& choice, const Pipeline& pip
     const auto share = [](std::int64_t own, std::int64_t all) {
         return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 0;
     };
-    const double dense_s = share(dense, elements.dense) * costs.regather_s;
-    const double all_s = dense_s + share(experts, elements.expert) * costs.regather_experts_s;
+    const double dense_s = share(dense, elements.dense) * costs.regather.seconds;
+    chunk.regather_s = dense_s + share(experts, elements.expert) * costs.regather_experts.seconds;
     const bool gathers_whole = choices.overlaps_first_stage_only && rank > 0 && first < end;
-    if (!gathers_whole) return std::max(0.0, all_s - chunk_sums_[stage].forward_s);
-    return std::max(dense_s, all_s - base.layer(first).forward_s);
+    chunk.regather_lead_s = gathers_whole ? std::max(dense_s, chunk.regather_s - base.layer(first).forward_s)
+                                          : chunk.regather_s / chunk.units;
 }
 
 RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
@@ -114,19 +106,24 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     RankTraffic traffic;
     traffic.reduces_each = reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
     traffic.reduces_at_end = costs.reduces_at_end;
+    traffic.stages_gradients = sharding_.is_staged(choice);
     traffic.gathers_forward = row_of(choice.sharding.data_parallel).shards_parameters;
     traffic.gathers_backward = traffic.gathers_forward && choice.sharding.reshards;
     traffic.reduction_slowdown = sums.slowdown(costs.reduction.held, is_wide);
     traffic.gather_slowdown = sums.slowdown(costs.gather.held, is_wide);
     traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
+    CommunicationTimes regather = costs.regather;
+    regather.add(costs.regather_experts);
+    if (request_.implementation.data_parallel.gathers_parameters_ahead) traffic.regather_nic_s = regather.nic_s;
+    traffic.regather_slowdown = sums.slowdown(regather.held, is_wide);
     traffic.update_s = costs.update_s;
     const LayerCosts& base = base_costs(choice);
     const auto all = static_cast<double>(elements.dense + elements.expert);
     const auto of_blocks = static_cast<double>(elements.dense_of_blocks + elements.expert);
     for (const std::size_t stage : pipeline.stages()[rank]) {
         RankTraffic::OfChunk& chunk = traffic.chunks.emplace_back();
-        const auto own_blocks = static_cast<double>(
-            base.parameters(at(pipeline.first_block(stage) + 1), at(pipeline.first_block(stage + 1) + 1)));
+        const std::size_t first = at(pipeline.first_block(stage) + 1), end = at(pipeline.first_block(stage + 1) + 1);
+        const auto own_blocks = static_cast<double>(base.parameters(first, end));
         auto own = own_blocks;
         if (stage == 0) own += static_cast<double>(base.of_kind.front().dense_parameters);
         if (stage + 1 == pipeline.stage_count()) own += static_cast<double>(base.of_kind.back().dense_parameters);
@@ -138,8 +135,13 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         chunk.gather_s = block_share * costs.gather.seconds;
         chunk.gather_nic_s = block_share * costs.gather.nic_s;
         chunk.staging_s = block_share * costs.staging_s;
-        chunk.first_gather_s = first_gather_s(choice, pipeline, costs, elements, rank, stage);
+        const double backward_s = base.total(&LayerCost::backward_s, first, end);
+        chunk.before_gradients_s =
+            std::max(0.0, chunk_sums_[stage].backward_s - backward_s) +
+            kBeforeFirstGradient * backward_s / static_cast<double>(std::max<std::size_t>(1, end - first));
+        chunk.has_experts = base.total(&LayerCost::expert_parameters, first, end) > 0;
         chunk.units = sharding_.units_of(choice, elements, pipeline.blocks(stage));
+        add_regather(choice, pipeline, costs, elements, rank, stage, chunk);
     }
     return traffic;
 }
@@ -164,22 +166,20 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     for (std::size_t r = 0; r < pipeline.stages().size(); ++r) {
         costs.traffic.push_back(traffic_of(choice, pipeline, pipeline.sharded[index], r, transfer.held));
     }
-    const auto step_s = [&](std::size_t rank, const std::vector<PassEnds>& ends) {
-        return ends[rank].step_end_s - ends[rank].first_start_s;
-    };
-    const std::vector<PassEnds> ends = walk_passes(orders_of(choice), costs);
-    double least = step_s(0, ends);
-    if (choice.sharding.offload == Offload::none) {
-        for (std::size_t rank = 1; rank < ends.size(); ++rank) least = std::max(least, step_s(rank, ends));
-    } else {
-        // A rank whose update on the host takes long starts late and then waits less for the ranks before it, at most
-        // as if they took no time.
-        const auto slowest = std::ranges::max_element(costs.traffic, {}, &RankTraffic::update_s);
-        const auto rank = static_cast<std::size_t>(slowest - costs.traffic.begin());
-        drop_ranks_before(rank, costs);
-        if (rank > 0) least = std::max(least, step_s(rank, walk_passes(orders_of(choice), costs)));
+    // As simulated: the second step, from the end of the first one to its own.
+    std::vector<double> ends_s;
+    for (const PassEnds& ends : walk_passes(orders_of(choice), costs)) ends_s.push_back(ends.step_end_s);
+    costs.begin_s = ends_s;
+    double end_s = 0;
+    for (const PassEnds& ends : walk_passes(orders_of(choice), costs)) end_s = std::max(end_s, ends.step_end_s);
+    const double least = end_s - std::ranges::max(ends_s);
+    const bool of_units = row_of(choice.sharding.data_parallel).shards_parameters || costs.traffic.front().reduces_each;
+    double bound = (1 - (of_units ? kUnitTrafficError : kTrafficError)) * least;
+    if (request_.model.has_experts()) {
+        const double share = of_units && choice.offload_layers != 0 ? kExpertCopiesError : kExpertTrafficError;
+        bound -= share * std::max(0.0, least - path_s(choice));
     }
-    return (1 - kTrafficError) * least;
+    return bound;
 }
 
 double AnalyticBounder::path_s(const Choice& choice) {

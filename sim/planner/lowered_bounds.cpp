@@ -260,11 +260,13 @@ class StepBound {
     }
 
     /// Orders of the whole plan. The order of a schedule that depends on durations is known from the Program only.
-    [[nodiscard]] std::vector<std::vector<ComputeTask>> orders_of() const {
-        if (!row_of(shape_.schedule).depends_on_times()) return program::compute_orders(shape_);
-        std::vector<std::vector<ComputeTask>> orders;
+    [[nodiscard]] PassOrders orders_of() const {
+        if (!row_of(shape_.schedule).depends_on_times()) {
+            return pass_orders(shape_, program::fuses_transfers(shape_.schedule, program_.plan->implementation));
+        }
+        PassOrders orders;
         for (const RankClass& ranks : program_.classes) {
-            std::vector<ComputeTask>& order = orders.emplace_back();
+            std::vector<ComputeTask>& order = orders.tasks.emplace_back();
             for (const Action& action : ranks.actions) {
                 if (!is_pass(action.kind)) continue;
                 for (const auto kind : {ComputeTask::Kind::forward, ComputeTask::Kind::backward,

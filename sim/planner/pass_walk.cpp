@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "sim/program/task_timeline.h"
 
 namespace orrery::sim {
 namespace {
@@ -11,19 +12,24 @@ using program::ComputeTask;
 
 class PassWalk {
   public:
-    PassWalk(const std::vector<std::vector<ComputeTask>>& orders, const PassCosts& costs)
-        : orders_(orders), costs_(costs), ranks_(orders.size()), ends_(orders.size()) {
-        for (std::size_t rank = 0; rank < orders.size(); ++rank) {
+    PassWalk(const PassOrders& orders, const PassCosts& costs)
+        : orders_(orders.tasks),
+          awaits_send_(orders.awaits_send),
+          costs_(costs),
+          ranks_(orders_.size()),
+          ends_(orders_.size()) {
+        for (std::size_t rank = 0; rank < orders_.size(); ++rank) {
             for (const std::size_t stage : costs.stages[rank]) {
                 if (stage >= holders_.size()) holders_.resize(stage + 1);
                 holders_[stage] = rank;
             }
-            for (const ComputeTask& task : orders[rank]) {
+            for (const ComputeTask& task : orders_[rank]) {
                 micro_batches_ = std::max(micro_batches_, static_cast<std::size_t>(task.micro_batch) + 1);
             }
         }
         forward_.assign(holders_.size() * micro_batches_, kNever);
         backward_ = forward_;
+        if (!costs.begin_s.empty()) begin_after_steps();
     }
 
     std::vector<PassEnds> run() {
@@ -51,14 +57,31 @@ class PassWalk {
 
     /// A rank so far.
     struct Rank {
-        std::size_t next = 0;   // index into its order
-        double reduced_s = 0;   // when the reductions issued so far have ended
-        double gathered_s = 0;  // when the gathers issued so far have ended
-        double nic_s = 0;       // when the NIC has carried both
-        double sent_s = 0;      // when the last send has ended
-        double unit_s = 0;      // duration of a unit of the last pass
-        double copied_s = 0;    // when the copies of the last forward have ended
+        std::size_t next = 0;     // index into its order
+        double reduced_s = 0;     // when the reductions issued so far have ended
+        double gathered_s = 0;    // when the gathers issued so far have ended
+        double nic_s = 0;         // when the NIC has carried both
+        double sent_s = 0;        // when the last send has ended
+        double just_sent_s = 0;   // likewise, of the last task; 0 if it sends nothing
+        double unit_s = 0;        // duration of a unit of the last pass
+        double copied_s = 0;      // when the copies of the last forward have ended
+        double regathered_s = 0;  // when all updated parameters have been gathered, and those of each chunk
+        std::vector<double> chunks_regathered_s;
     };
+
+    /// Each rank begins where its step before ended, and gathers its updated parameters chunk by chunk.
+    void begin_after_steps() {
+        for (std::size_t rank = 0; rank < orders_.size(); ++rank) {
+            const double begin = costs_.begin_s[rank];
+            Rank& state = ranks_[rank];
+            ends_[rank].end_s = state.regathered_s = begin;
+            for (const RankTraffic::OfChunk& chunk : costs_.traffic[rank].chunks) {
+                state.chunks_regathered_s.push_back(state.regathered_s += chunk.regather_s);
+            }
+            if (costs_.regathers_after_input) state.regathered_s = begin;
+            state.nic_s = begin + costs_.traffic[rank].regather_nic_s;
+        }
+    }
 
     /// The NIC carries reductions within sets of shards and those among the sets.
     static double reductions_at_end_s(const RankTraffic& traffic) {
@@ -93,9 +116,10 @@ class PassWalk {
         double before = ends.end_s;
         if (!costs_.traffic.empty()) before += receive_delay_s(rank, stage, task, ready);
         double start = std::max(before, ready);
+        if (awaits_send(rank)) start = std::max(start, ranks_[rank].just_sent_s);
+        if (!costs_.traffic.empty()) start = std::max(start, gradients_free_s(rank, task));
         if (!costs_.copies.empty()) add_copies(rank, task, ready, start, seconds);
         ends.last_start_s = start;
-        if (ranks_[rank].next == 0) ends.first_start_s = start;
         ends.end_s = start + seconds;
         if (!costs_.traffic.empty()) ends.end_s = end_beside_traffic(rank, task, before, start, seconds);
         if (!costs_.copies.empty() && task.kind == ComputeTask::Kind::forward) {
@@ -105,8 +129,26 @@ class PassWalk {
         const bool forward = task.kind == ComputeTask::Kind::forward;
         const bool is_end = forward ? stage + 1 == holders_.size() : stage == 0;
         const bool sends = !is_end && holders_[forward ? stage + 1 : stage - 1] != rank;
-        (forward ? forward_ : backward_)[key(stage, task)] = ends.end_s + (sends ? transfer_s(rank, forward) : 0);
+        double& arrives = (forward ? forward_ : backward_)[key(stage, task)] = ends.end_s;
+        if (sends) ranks_[rank].sent_s = arrives += transfer_s(rank, forward);
+        ranks_[rank].just_sent_s = sends ? arrives : 0;
         return true;
+    }
+
+    /// Whether the rank's next task waits for the send of the one before it.
+    [[nodiscard]] bool awaits_send(std::size_t rank) const {
+        return !awaits_send_.empty() && awaits_send_[rank][ranks_[rank].next];
+    }
+
+    /// When the pass may begin so that the place of its gradients is free in time: those of a chunk that is one unit
+    /// take the place of those that the reduction before reads, unless they are staged. Experts write their first
+    /// gradients late, after their tokens have travelled.
+    [[nodiscard]] double gradients_free_s(std::size_t rank, const ComputeTask& task) const {
+        const RankTraffic& traffic = costs_.traffic[rank];
+        const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
+        const bool waits = traffic.reduces_each && !traffic.stages_gradients &&
+                           task.kind == ComputeTask::Kind::backward && chunk.units <= 1 && !chunk.has_experts;
+        return waits ? ranks_[rank].reduced_s - chunk.before_gradients_s : 0;
     }
 
     /// Delays the pass and lengthens it by its waits for copies.
@@ -142,8 +184,12 @@ class PassWalk {
                        costs_.traffic[rank].transfer_slowdown);
     }
 
-    /// By how much computation is delayed beside communication of so many seconds.
-    static double delay_s(double beside_s, double slowdown) { return beside_s * (1 - 1 / slowdown); }
+    /// By how much computation is delayed beside communication of so many seconds, at least: those of its operators
+    /// that run then may be delayed less than the mean.
+    static double delay_s(double beside_s, double slowdown) {
+        constexpr double kLeastShare = 0.8;
+        return kLeastShare * beside_s * (1 - 1 / slowdown);
+    }
 
     double transfer_s(std::size_t rank, bool forward) {
         double seconds = (forward ? costs_.forward_transfer_s : costs_.backward_transfer_s)[rank];
@@ -156,7 +202,6 @@ class PassWalk {
             seconds += shared;
             state.nic_s += shared;
         }
-        state.sent_s = now + seconds;
         return seconds;
     }
 
@@ -165,7 +210,8 @@ class PassWalk {
         const RankTraffic& traffic = costs_.traffic[rank];
         const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
         Rank& state = ranks_[rank];
-        if (is_first(task)) start += chunk.first_gather_s;
+        const double regathered = is_first(task) ? regathered_s(rank, task, start) : 0;
+        if (is_first(task)) start = std::max(start, regathered - chunk.regather_s + chunk.regather_lead_s);
         const bool is_forward = task.kind == ComputeTask::Kind::forward;
         const bool has_gradients =
             task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_weight;
@@ -173,7 +219,12 @@ class PassWalk {
                              chunk.reduction_s > 0;
         if (reduces) seconds += chunk.staging_s;
         double end = start + seconds;
+        if (reduces && traffic.stages_gradients && chunk.units <= 1) {
+            end = std::max(end, state.reduced_s + chunk.staging_s);
+        }
         end += delay_s(std::min(seconds, std::max(0.0, state.sent_s - start)), traffic.transfer_slowdown);
+        end += delay_s(std::clamp(state.regathered_s - start, 0.0, seconds), traffic.regather_slowdown);
+        if (is_first(task) && chunk.units > 1) end = std::max(end, regathered + seconds / chunk.units);
         const bool uses_parameters = is_forward ? traffic.gathers_forward : traffic.gathers_backward;
         if (chunk.gather_s > 0 && uses_parameters && task.kind != ComputeTask::Kind::backward_weight) {
             // A unit is gathered while the one before it is used.
@@ -204,6 +255,15 @@ class PassWalk {
         return end;
     }
 
+    /// When the updated parameters of the task's chunk have been gathered, if its input is there at `ready`.
+    double regathered_s(std::size_t rank, const ComputeTask& task, double ready) {
+        Rank& state = ranks_[rank];
+        if (state.chunks_regathered_s.empty()) return 0;
+        if (!costs_.regathers_after_input) return state.chunks_regathered_s[task.chunk.position()];
+        const double seconds = costs_.traffic[rank].chunks[task.chunk.position()].regather_s;
+        return state.regathered_s = std::max(state.regathered_s, ready) + seconds;
+    }
+
     [[nodiscard]] static bool is_first(const ComputeTask& task) {
         return task.kind == ComputeTask::Kind::forward && task.micro_batch == 0;
     }
@@ -212,6 +272,7 @@ class PassWalk {
     }
 
     const std::vector<std::vector<ComputeTask>>& orders_;
+    const std::vector<std::vector<bool>>& awaits_send_;
     const PassCosts& costs_;
     std::vector<Rank> ranks_;
     std::vector<PassEnds> ends_;
@@ -222,7 +283,21 @@ class PassWalk {
 
 }  // namespace
 
-std::vector<PassEnds> walk_passes(const std::vector<std::vector<ComputeTask>>& orders, const PassCosts& costs) {
+PassOrders pass_orders(const program::ScheduleShape& shape, bool fuses) {
+    PassOrders orders{.tasks = program::compute_orders(shape)};
+    // With several chunks a fused call carries two sends; walks leave out the waits for them.
+    if (!fuses || shape.chunks > 1) return orders;
+    const program::TaskTimeline timeline(shape, orders.tasks, {.posts_receives_ahead = false});
+    for (std::size_t rank = 0; rank < orders.tasks.size(); ++rank) {
+        std::vector<bool>& awaits = orders.awaits_send.emplace_back(orders.tasks[rank].size(), false);
+        for (std::size_t t = 1; t < awaits.size(); ++t) {
+            awaits[t] = timeline.awaits_send(static_cast<std::int64_t>(rank), t, t - 1);
+        }
+    }
+    return orders;
+}
+
+std::vector<PassEnds> walk_passes(const PassOrders& orders, const PassCosts& costs) {
     return PassWalk(orders, costs).run();
 }
 

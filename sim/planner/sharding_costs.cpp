@@ -162,24 +162,28 @@ double ShardingCosts::update_s(const Choice& choice, const LayerCosts& costs, co
         elements = static_cast<double>(own.dense) / static_cast<double>(dense_shards(choice)) +
                    static_cast<double>(padded_experts(choice, own)) / static_cast<double>(expert_shards(choice));
     }
+    // As program::StepEnd::update_operator, whose gradients have their full type.
+    const program::Training& training = request_.training;
+    const StoredParameters stored = stored_parameters(choice);
+    const bool sends_back = choice.sharding.offload == Offload::optimizer;
+    const std::int64_t parameter = sends_back ? size_of(training.precision.parameter) : stored.bytes;
+    const std::int64_t bytes =
+        parameter + size_of(training.precision.gradient) + training.state_bytes() + (stored.have_master ? 4 : 0);
     models::Operator update = costs.optimizer;
-    const double share = elements / static_cast<double>(costs.optimizer_elements);
     update.elements = static_cast<std::int64_t>(elements);
-    update.flops *= share;
-    update.bytes_read *= share;
-    update.bytes_written *= share;
-    return choice.sharding.offload == Offload::none ? cost_.operator_seconds(update) : host_update_s(choice, update);
+    update.flops *= elements / static_cast<double>(costs.optimizer_elements);
+    update.bytes_read = update.bytes_written =
+        elements * static_cast<double>(bytes) * request_.implementation.kernels.optimizer_passes();
+    return cost_.step_seconds() + (choice.sharding.offload == Offload::none ? cost_.operator_seconds(update)
+                                                                            : host_update_s(update, sends_back));
 }
 
 /// The gradients are copied to the host, which updates the states and sends the parameters back unless it keeps them.
-double ShardingCosts::host_update_s(const Choice& choice, const models::Operator& update) const {
+double ShardingCosts::host_update_s(const models::Operator& update, bool sends_back) const {
     if (request_.cluster.device.host_runs_compute) return cost_.operator_seconds(update);
     const program::Precision& precision = request_.training.precision;
-    const std::int64_t parameter = size_of(precision.parameter);
-    const std::int64_t gradient = std::min(size_of(precision.gradient), parameter);
-    const bool sends_back = choice.sharding.offload != Offload::parameters;
-    return copy_s(update.elements * gradient) + cost_.host_seconds(update, active_devices()) +
-           (sends_back ? copy_s(update.elements * parameter) : 0);
+    return copy_s(update.elements * size_of(precision.gradient)) + cost_.host_seconds(update, active_devices()) +
+           (sends_back ? copy_s(update.elements * size_of(precision.parameter)) : 0);
 }
 
 double ShardingCosts::copy_s(std::int64_t bytes) const {
@@ -298,7 +302,6 @@ bool ShardingCosts::has_wide_gradients(const Choice& choice) const {
     return size_of(gradient_type(choice)) > size_of(request_.training.precision.parameter);
 }
 
-/// Whether gradients are cast or copied into a staging buffer before their reduction.
 bool ShardingCosts::is_staged(const Choice& choice) const {
     return request_.training.precision.reduction != gradient_type(choice) ||
            request_.implementation.data_parallel.fusion_buffer || kind_of(choice).shards_parameters;
@@ -318,17 +321,22 @@ double ShardingCosts::staging_s(const Choice& choice, std::int64_t elements, con
     return sum;
 }
 
+ShardingCosts::StoredParameters ShardingCosts::stored_parameters(const Choice& choice) const {
+    const program::Precision& precision = request_.training.precision;
+    const bool fp32_shards = kind_of(choice).shards_parameters && request_.implementation.stores_fp32_shards;
+    return {.bytes = fp32_shards ? 4 : size_of(precision.parameter),
+            .have_master = precision.master_weights && !fp32_shards};
+}
+
 /// Bytes of parameters, gradients and optimizer states.
 double ShardingCosts::state_bytes(const Choice& choice, const RankElements& own) const {
     const program::Training& training = request_.training;
     const program::Precision& precision = training.precision;
     const Offload offload = choice.sharding.offload;
     const program::DataParallelRow& kind = kind_of(choice);
-    const bool fp32_shards = kind.shards_parameters && request_.implementation.stores_fp32_shards;
-    const bool has_master = precision.master_weights && !fp32_shards;
-    const std::int64_t stored = fp32_shards ? 4 : size_of(precision.parameter);
-    const std::int64_t parameter = offload == Offload::parameters ? 0 : stored;
-    const std::int64_t update = offload == Offload::none ? training.state_bytes() + (has_master ? 4 : 0) : 0;
+    const StoredParameters stored = stored_parameters(choice);
+    const std::int64_t parameter = offload == Offload::parameters ? 0 : stored.bytes;
+    const std::int64_t update = offload == Offload::none ? training.state_bytes() + (stored.have_master ? 4 : 0) : 0;
     // Where sharded gradients accumulate, unsharded ones may have the parameters' type.
     const std::int64_t gradient = kind.shards_gradients
                                       ? std::min(size_of(precision.gradient), size_of(precision.parameter))
@@ -407,8 +415,8 @@ void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, S
     const DType type = precision.parameter;
     if (!kind_of(choice).shards_parameters) {
         const DType sent = precision.fp8_parameters ? DType::fp8 : type;
-        rank.regather_s = collective(CommKind::all_gather, dense, own.dense, sent).seconds;
-        rank.regather_experts_s = collective(CommKind::all_gather, groups.expert, own.expert, sent).seconds;
+        rank.regather = collective(CommKind::all_gather, dense, own.dense, sent);
+        rank.regather_experts = collective(CommKind::all_gather, groups.expert, own.expert, sent);
         return;
     }
     if (precision.fp8_parameters) return;
@@ -424,9 +432,11 @@ void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, S
 std::vector<CommunicationTimes> ShardingCosts::transfers(const Choice& choice) {
     std::vector<CommunicationTimes> found;
     const DType type = request_.training.precision.activation;
+    const bool scatters = request_.implementation.pipeline.scatters_transfers && !choice.sequence_parallel;
+    const std::int64_t sent_bytes = hidden_bytes(choice) / (scatters ? choice.tp : 1);
     for (const PlacementId pair : groups_of(choice).transfers) {
-        found.push_back(collective(CommKind::send, pair, hidden_bytes(choice) / size_of(type), type,
-                                   program::GroupAxis::down_forward));
+        found.push_back(
+            collective(CommKind::send, pair, sent_bytes / size_of(type), type, program::GroupAxis::down_forward));
     }
     return found;
 }

@@ -45,7 +45,7 @@ struct ShardedRank {
     bool reduces_at_end = false;     // not before the last backward pass has ended
     CommunicationTimes gather;       // of all parameters once, before a pass
     /// Of updated parameters, under the next forward or after the update (zero1 and zero2).
-    double regather_s = 0, regather_experts_s = 0;
+    CommunicationTimes regather, regather_experts;
 };
 
 class ShardingCosts {
@@ -58,6 +58,7 @@ class ShardingCosts {
     /// Context, workspaces, and the communicators that every plan with this choice has.
     [[nodiscard]] std::int64_t context_bytes(const Choice& choice);
     /// The transfer of a micro-batch's hidden states from each stage's ranks to those of the next, by pipeline rank.
+    /// Without the gather by the receivers, where each rank sends a part.
     [[nodiscard]] std::vector<CommunicationTimes> transfers(const Choice& choice);
     /// The shortest of them in seconds; 0 with one stage.
     [[nodiscard]] double least_transfer_s(const Choice& choice);
@@ -66,6 +67,8 @@ class ShardingCosts {
     /// Whether backward passes add to gradients of their full type, which is wider than that of parameters
     /// (LayerCost::wide_gradients_s).
     [[nodiscard]] bool has_wide_gradients(const Choice& choice) const;
+    /// Whether gradients are cast or copied into a staging buffer before their reduction.
+    [[nodiscard]] bool is_staged(const Choice& choice) const;
     /// How often a step reduces the gradients.
     [[nodiscard]] double reductions(const Choice& choice) const;
     /// How often a micro-batch gathers the parameters.
@@ -118,10 +121,15 @@ class ShardingCosts {
     [[nodiscard]] std::int64_t window_bytes(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] std::int64_t staging_bytes(const Choice& choice, const RankElements& own) const;
     [[nodiscard]] DType gradient_type(const Choice& choice) const;
-    [[nodiscard]] bool is_staged(const Choice& choice) const;
     [[nodiscard]] double update_s(const Choice& choice, const LayerCosts& costs, const RankElements& own) const;
     [[nodiscard]] std::int64_t active_devices() const;  // of a node
-    [[nodiscard]] double host_update_s(const Choice& choice, const models::Operator& update) const;
+    [[nodiscard]] double host_update_s(const models::Operator& update, bool sends_back) const;
+    /// An element of the parameters between steps.
+    struct StoredParameters {
+        std::int64_t bytes = 0;
+        bool have_master = false;  // beside them, in fp32
+    };
+    [[nodiscard]] StoredParameters stored_parameters(const Choice& choice) const;
     [[nodiscard]] double staging_s(const Choice& choice, std::int64_t elements, const RankElements& own) const;
     void add_reductions(const Choice& choice, const RankElements& own, ShardedRank& rank);
     void add_gathers(const Choice& choice, const RankElements& own, ShardedRank& rank);

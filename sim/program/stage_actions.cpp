@@ -321,11 +321,10 @@ void StageActions::emit(Action action, std::span<const ActionUse> more) {
         if (action.kind == ActionKind::send_forward || action.kind == ActionKind::send_backward) {
             const ChunkLists& lists = lists_.chunks[action.chunk];
             const Transfer& send = action.kind == ActionKind::send_forward ? lists.send_forward : lists.send_backward;
-            sends_in_flight_.push_back({index, send.stream, timeline_.arrival(result_.pp_index, now_)});
+            sends_in_flight_.push_back({index, send.stream, now_});
         } else if ((is_pass(action.kind) || last) && !is_vocabulary) {
             for (const SendInFlight& send : sends_in_flight_) {
-                // Waiting for a send whose receiver posts only after this computation is due could deadlock.
-                if (!last && send.arrives > begins()) continue;
+                if (!last && !timeline_.awaits_send(result_.pp_index, now_, send.task)) continue;
                 result_.waits.push_back({send.action, send.stream, 0, 1U << static_cast<unsigned>(Stream::compute)});
                 ++action.wait_count;
             }

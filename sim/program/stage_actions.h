@@ -73,7 +73,7 @@ class StageActions {
     struct SendInFlight {
         ActionIndex action = 0;
         Stream stream{};
-        double arrives = 0;
+        std::size_t task = 0;
     };
     std::vector<SendInFlight> sends_in_flight_;  // without receives posted ahead: the next computation waits for them
 };

@@ -221,12 +221,8 @@ Operator StepEnd::update_operator(BodyWriter& writer, const std::vector<Slot>& a
     constexpr double kAdamFlops = 16;
     constexpr double kMomentumFlops = 6;
     op.flops = (sgd ? kMomentumFlops : kAdamFlops) * static_cast<double>(result.optimizer_elements);
-    // Without a fused optimizer each of the update's element-wise operations reads and writes its operands again.
-    constexpr double kEagerPasses = 4;
-    if (!plan.implementation.kernels.fused_optimizer) {
-        op.bytes_read *= kEagerPasses;
-        op.bytes_written *= kEagerPasses;
-    }
+    op.bytes_read *= plan.implementation.kernels.optimizer_passes();
+    op.bytes_written *= plan.implementation.kernels.optimizer_passes();
     return op;
 }
 

@@ -44,6 +44,11 @@ class TaskTimeline {
     /// The time at which the task's output has arrived at the next stage (forward) or the previous one (backward): the
     /// task has ended and the receiver has posted its receive.
     [[nodiscard]] double arrival(std::int64_t rank, std::size_t task) const;
+    /// Whether a task waits for the send of an earlier one, if receives are not posted ahead. Waiting for a send whose
+    /// receive is posted only when the task is due could deadlock.
+    [[nodiscard]] bool awaits_send(std::int64_t rank, std::size_t task, std::size_t sender) const {
+        return arrival(rank, sender) <= begin(rank, task);
+    }
 
   private:
     static constexpr double kNever = std::numeric_limits<double>::infinity();

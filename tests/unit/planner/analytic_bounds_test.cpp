@@ -116,6 +116,7 @@ void expect_below(const Drawn& drawn, Shares& shares) {
     AnalyticBounder bounder(drawn.request, cluster, cost);
     for (const Choice& choice : drawn.choices) {
         const program::Plan plan = plan_of(drawn.request, choice);
+        SCOPED_TRACE(plan.implementation.name);
         const AnalyticBounds analytic = bounder.bounds(choice);
         const LoweredBounds lowered = lowered_bounds(plan, cluster, cost);
         const double step = timed(plan, cluster, cost).step_time_s;
@@ -162,6 +163,7 @@ TEST(Bounds, AreBelowMemoryAndStepOfEveryKindOfCandidate) {
           draw(request_for("llama3-8b", 32, 128, 4096, "torch-fsdp2"), 60),
           draw(request_for("llama3-8b", 32, 128, 4096, "deepspeed"), 40),
           draw(request_for("gpt2-xl", 32, 128, 1024, "torch-fsdp1"), 40),
+          draw(request_for("llama2-70b", 64, 256, 4096, "megatron-lm-2022"), 30),
           draw(request_for("deepseek-v3", 256, 256, 4096, "torch-fsdp2"), 20),
           draw(request_for("mixtral-8x7b", 64, 64, 4096, "torch-fsdp2"), 30),
           draw(with_every_schedule(with_bf16_moments(request_for("mixtral-8x7b", 32, 64, 4096))), 30),
@@ -233,6 +235,8 @@ TEST(Bounds, AreBelowMemoryAndStepOfTheFullSpace) {
           draw(full(request_for("gpt2-xl", 32, 64, 1024, "deepspeed")), 40),
           draw(full(request_for("llama3-8b", 16, 64, 4096, "torch-fsdp1")), 40),
           draw(full(request_for("llama3-8b", 16, 64, 4096, "torch-fsdp2"), {Schedule::dualpipe_v}), 30),
+          draw(full(request_for("llama3-8b", 64, 128, 8192, "torch-fsdp2")), 40),
+          draw(full(request_for("llama3-70b", 64, 128, 4096, "nemo")), 30),
           draw(full(request_for("deepseek-v3", 128, 128, 4096), {Schedule::dualpipe_v}), 20)}) {
         expect_below(drawn, shares);
         for (const Choice& choice : drawn.choices) {
