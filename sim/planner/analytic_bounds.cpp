@@ -188,7 +188,10 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
             chunk.input_gradient_s += times * layer.input_gradient_s;
             chunk.input_pass_s += times * layer.input_pass_s;
             chunk.weight_pass_s += times * layer.weight_pass_s;
-            chunk.tokens_s += times * layer.tokens_s;
+            chunk.forward_tokens.add(layer.forward_tokens, times);
+            chunk.backward_tokens.add(layer.backward_tokens, times);
+            chunk.alone_forward_s += times * layer.alone_forward_s;
+            chunk.alone_backward_s += times * layer.alone_backward_s;
             chunk.saved_bytes += count * layer.saved_bytes;
             chunk.kept_bytes += count * layer.kept_bytes;
         };
@@ -287,12 +290,17 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
         sums.wide_ramp_s = splits ? 0 : wide_ramp;
         const double outside = static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
         sums.ramp_s -= outside;
+        double alone_forward_s = 0, alone_backward_s = 0;
         for (std::size_t c = 0; c < at(choice.chunks); ++c) {
             const ChunkSum& chunk = chunk_of(rank, c);
             sums.work_s += chunk.forward_s + chunk.backward_s + chunk.vocabulary_s;
             sums.wide_gradients_s += chunk.wide_gradients_s;
-            sums.tokens_s += chunk.tokens_s;
+            sums.tokens.add(chunk.forward_tokens);
+            sums.tokens.add(chunk.backward_tokens);
+            alone_forward_s += chunk.alone_forward_s;
+            alone_backward_s += chunk.alone_backward_s;
         }
+        sums.blocks_s = std::max({sums.tokens.seconds, alone_forward_s, alone_backward_s});
         if (row.has_rounds) sums.round_s = round_s(pipeline.stages()[rank], facts, splits);
         if (choice.offload_layers != 0 && row.has_rounds) {
             sums.work_s += copy_wait_s(choice, pipeline.stages()[rank], facts) / micro_batches_;
@@ -341,8 +349,8 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
                                    ? 0
                                    : std::max(0.0, rank.update_s - sharded.ranks.front().update_s);
         const double ramp_s = sums.ramp_s + (is_wide ? sums.wide_ramp_s : 0) - ahead_s;
-        // A rank's tokens travel between the arrival of the first micro-batch and the departure of the last one.
-        least = std::max(least, m * sums.tokens_s + std::max(0.0, ramp_s) + rank.update_s);
+        // Between the arrival of the first micro-batch and the departure of the last one.
+        least = std::max(least, m * sums.blocks_s + std::max(0.0, ramp_s) + rank.update_s);
         const double reduction_s = std::max(rank.reduction.seconds, rank.replication.seconds);
         // Gradients that are reduced beside passes may be reduced beside those of several micro-batches.
         const double beside_s = sums.beside_s + overlap * wide_s;
@@ -365,8 +373,8 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         least = std::max(least, alone + idle + m * delay);
         if (reductions > 1) least = std::max(least, reductions * rank.reduction.seconds);
         least = std::max(least, gathers * m * rank.gather.seconds);
-        least = std::max(least,
-                         reductions * rank.reduction.nic_s + rank.replication.nic_s + gathers * m * rank.gather.nic_s);
+        least = std::max(least, reductions * rank.reduction.nic_s + rank.replication.nic_s +
+                                    m * (gathers * rank.gather.nic_s + sums.tokens.nic_s));
         const auto in_use = [&](std::int64_t beside_states) {
             const double tensors = rank.state_bytes + static_cast<double>(beside_states);
             return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
@@ -453,7 +461,9 @@ double AnalyticBounder::least_computation_s(const Choice& choice, const std::vec
         for (double* seconds : {&chunk.forward_s, &chunk.backward_s, &chunk.input_gradient_s, &chunk.vocabulary_s}) {
             *seconds *= share;
         }
-        chunk.tokens_s = 0;  // short messages may be less efficient by far
+        // Short messages may be less efficient by far.
+        chunk.forward_tokens = chunk.backward_tokens = {};
+        chunk.alone_forward_s = chunk.alone_backward_s = 0;
     }
     return summed_computation_s(smallest, pipeline);
 }
@@ -464,7 +474,7 @@ double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipelin
     for (const RankSums& sums : rank_sums_) {
         const double ahead = row_of(choice.schedule).has_rounds ? std::max(sums.ramp_s, sums.round_s) : sums.ramp_s;
         least = std::max(least, micro_batches_ * sums.work_s + std::max(0.0, ahead));
-        least = std::max(least, micro_batches_ * sums.tokens_s + std::max(0.0, sums.ramp_s));
+        least = std::max(least, micro_batches_ * sums.blocks_s + std::max(0.0, sums.ramp_s));
     }
     return kRounding * least;
 }

@@ -30,7 +30,8 @@ struct AnalyticBounds {
     /// of the parameters, g the number of gathers of a micro-batch (2, or 1 if parameters are kept). The bound is the
     /// maximum over some pipeline ranks r, the first and last ones and those with the most blocks, of
     ///   sum over i < r of (F_i + B_i)  +  m W_r  +  O_r      unless backward passes are split
-    ///   sum over i < r of (F_i + B_i)  +  m T_r  +  O_r      if a micro-batch's tokens travel for T while others
+    ///   sum over i < r of (F_i + B_i)  +  m T_r  +  O_r      if passes overlap, where a micro-batch's tokens travel
+    ///                                                        for T, or where its forward or backward takes T alone
     ///   compute the first micro-batch through all later stages and back to r, the work that r has left by then, and
     ///   O_r
     ///                                                        for schedules with rounds
@@ -102,9 +103,10 @@ class AnalyticBounder {
   private:
     struct ChunkSum {
         double forward_s = 0, backward_s = 0, input_gradient_s = 0, input_pass_s = 0, weight_pass_s = 0;
-        double wide_gradients_s = 0;  // LayerCost::wide_gradients_s
-        double tokens_s = 0;          // LayerCost::tokens_s
-        double vocabulary_s = 0;      // of the head's passes, if the vocabulary is sharded over the stages
+        double wide_gradients_s = 0;                         // LayerCost::wide_gradients_s
+        CommunicationTimes forward_tokens, backward_tokens;  // those of LayerCost
+        double alone_forward_s = 0, alone_backward_s = 0;    // likewise
+        double vocabulary_s = 0;  // of the head's passes, if the vocabulary is sharded over the stages
         std::int64_t saved_bytes = 0, kept_bytes = 0;
         // Of offloaded activations; forward_s and backward_s contain the waits for copies within a pass.
         ChunkCopies copies;
@@ -155,11 +157,14 @@ class AnalyticBounder {
     };
     /// A rank's sums for one micro-batch.
     struct RankSums {
-        double ramp_s = 0;                  // first passes of the ranks before it
-        double wide_ramp_s = 0;             // beyond ramp_s, if gradients have their full type
-        double work_s = 0;                  // one micro-batch
-        double wide_gradients_s = 0;        // beyond work_s, if gradients have their full type
-        double tokens_s = 0;                // travel time of one micro-batch's tokens, during which others compute
+        double ramp_s = 0;            // first passes of the ranks before it
+        double wide_ramp_s = 0;       // beyond ramp_s, if gradients have their full type
+        double work_s = 0;            // one micro-batch
+        double wide_gradients_s = 0;  // beyond work_s, if gradients have their full type
+        /// Of one micro-batch, if its passes overlap with others: the travel of its tokens, and the least time of the
+        /// blocks that its passes take part in. A block is as long as each of its passes is alone.
+        CommunicationTimes tokens;
+        double blocks_s = 0;
         double waiting_s = 0;               // part of it in which the device does not compute
         ComputeDraws draws;                 // of the computation of one micro-batch
         double round_s = 0;                 // least time from the first forward to the last pass, less m * work_s

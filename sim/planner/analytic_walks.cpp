@@ -52,6 +52,18 @@ PassCosts AnalyticBounder::pass_costs(const Choice& choice, const Pipeline& pipe
             chunks.push_back({chunk.forward_s, chunk.backward_s + wide_s, chunk.input_pass_s, chunk.weight_pass_s});
         }
     }
+    if (choice.overlaps_experts) {
+        for (const std::vector<std::size_t>& stages : pipeline.stages()) {
+            std::vector<std::array<PassCosts::InBlock, 2>>& chunks = costs.in_blocks.emplace_back();
+            for (const std::size_t stage : stages) {
+                const ChunkSum& chunk = chunk_sums_[stage];
+                const double wide_s = is_wide ? chunk.wide_gradients_s : 0;
+                chunks.push_back(
+                    {{{chunk.forward_s, chunk.forward_tokens.seconds, chunk.alone_forward_s},
+                      {chunk.backward_s + wide_s, chunk.backward_tokens.seconds, chunk.alone_backward_s + wide_s}}});
+            }
+        }
+    }
     const bool host_waits =
         program::host_waits_for_transfers(choice.schedule, choice.vocabulary, request_.implementation);
     costs.regathers_after_input = host_waits;
@@ -109,13 +121,15 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     traffic.stages_gradients = sharding_.is_staged(choice);
     traffic.gathers_forward = row_of(choice.sharding.data_parallel).shards_parameters;
     traffic.gathers_backward = traffic.gathers_forward && choice.sharding.reshards;
-    traffic.reduction_slowdown = sums.slowdown(costs.reduction.held, is_wide);
-    traffic.gather_slowdown = sums.slowdown(costs.gather.held, is_wide);
-    traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
     CommunicationTimes regather = costs.regather;
     regather.add(costs.regather_experts);
     if (request_.implementation.data_parallel.gathers_parameters_ahead) traffic.regather_nic_s = regather.nic_s;
-    traffic.regather_slowdown = sums.slowdown(regather.held, is_wide);
+    if (!choice.overlaps_experts) {  // blocks of two passes have time in which nothing is computed
+        traffic.reduction_slowdown = sums.slowdown(costs.reduction.held, is_wide);
+        traffic.gather_slowdown = sums.slowdown(costs.gather.held, is_wide);
+        traffic.regather_slowdown = sums.slowdown(regather.held, is_wide);
+        traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
+    }
     traffic.update_s = costs.update_s;
     const LayerCosts& base = base_costs(choice);
     const auto all = static_cast<double>(elements.dense + elements.expert);

@@ -211,11 +211,11 @@ double IsolatedTimes::body_s(ClassIndex rank_class, BodyId body) {
     return entry->second;
 }
 
-double IsolatedTimes::stream_s(ClassIndex rank_class, BodyId body, Stream stream) {
-    double sum = 0;
+CommunicationTimes IsolatedTimes::on_stream(ClassIndex rank_class, BodyId body, Stream stream) {
+    CommunicationTimes sum;
     for (const Instruction& instruction : program_.bodies[body].instructions) {
         if (!instruction.is_communication || instruction.stream != stream) continue;
-        sum += times_of(rank_class, instruction.communication).seconds;
+        sum.add(times_of(rank_class, instruction.communication));
     }
     return sum;
 }

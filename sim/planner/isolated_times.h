@@ -81,7 +81,8 @@ class IsolatedTimes {
     [[nodiscard]] double computation_s(program::ClassIndex rank_class, program::SegmentListId list);
     [[nodiscard]] double body_s(program::ClassIndex rank_class, program::BodyId body);
     /// Time of the body's communication on the stream, which carries one operation at a time.
-    [[nodiscard]] double stream_s(program::ClassIndex rank_class, program::BodyId body, program::Stream stream);
+    [[nodiscard]] CommunicationTimes on_stream(program::ClassIndex rank_class, program::BodyId body,
+                                               program::Stream stream);
     /// From the start of the first list to the end of the last one's computation, with all streams idle at first. The
     /// last list begins when the computation and gradient reductions before it have ended.
     [[nodiscard]] double lists_s(program::ClassIndex rank_class, const std::vector<program::SegmentListId>& lists);

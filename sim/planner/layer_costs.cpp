@@ -212,7 +212,7 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         const bool expert = parameter.range == program::ParameterRange::expert;
         (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
     }
-    IsolatedTimes times(program, cluster, cost, hides_tokens);
+    IsolatedTimes times(program, cluster, cost, hides_tokens), alone(program, cluster, cost);
     const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
         return ranks.segment_lists[action_of(ranks, kind).segments];
     };
@@ -228,7 +228,9 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         LayerCost& layer = layer_of(segment.layer);
         layer.forward_s += times.body_s(0, segment.body);
         layer.draws.add(times.draws(segment.body));
-        if (hides_tokens) layer.tokens_s += times.stream_s(0, segment.body, program::Stream::ep);
+        if (!hides_tokens) continue;
+        layer.forward_tokens.add(times.on_stream(0, segment.body, program::Stream::ep));
+        layer.alone_forward_s += alone.body_s(0, segment.body);
     }
     read_frames(program, costs);
     if (!program.plan->implementation.memory.lays_out_ahead) {
@@ -241,7 +243,9 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         layer.backward_s += times.body_s(0, segment.body);
         layer.draws.add(times.draws(segment.body));
         layer.input_gradient_s += input_gradient_s(segment.body);
-        if (hides_tokens) layer.tokens_s += times.stream_s(0, segment.body, program::Stream::ep);
+        if (!hides_tokens) continue;
+        layer.backward_tokens.add(times.on_stream(0, segment.body, program::Stream::ep));
+        layer.alone_backward_s += alone.body_s(0, segment.body);
     }
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
         for (const models::Operator& op : program.bodies[segment.body].operators) {

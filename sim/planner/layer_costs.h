@@ -21,9 +21,10 @@ namespace orrery::sim {
 
 struct LayerCost {
     double forward_s = 0, backward_s = 0;  // computation and the communication it waits for (IsolatedTimes)
-    /// Of forward and backward, if a pass computes while the tokens of another travel (Choice::overlaps_experts): the
-    /// time for which its own tokens travel, which is then not part of forward_s and backward_s.
-    double tokens_s = 0;
+    /// If a pass computes while the tokens of another travel (Choice::overlaps_experts): the travel of its own tokens,
+    /// forward and backward, which is then not part of forward_s and backward_s.
+    CommunicationTimes forward_tokens, backward_tokens;
+    double alone_forward_s = 0, alone_backward_s = 0;  // likewise: beside no other pass, with waits for its tokens
     double wide_gradients_s = 0;                 // by how much backward_s is longer with gradients of their full type
     double input_gradient_s = 0;                 // part of backward_s: computation other than weight gradients
     double input_pass_s = 0, weight_pass_s = 0;  // the halves of a split backward, each as long as in isolation

@@ -106,13 +106,53 @@ class PassWalk {
         return stage + 1 == holders_.size() ? forward_[key(stage, task)] : backward_[key(stage + 1, task)];
     }
 
-    /// False if the task's input is missing.
+    /// Runs the task, or the block of two tasks that it begins. False if an input is missing.
     bool advance(std::size_t rank, const ComputeTask& task) {
         const std::size_t stage = costs_.stages[rank][task.chunk.position()];
-        const double ready = ready_s(stage, task);
+        double ready = ready_s(stage, task);
         if (ready == kNever) return false;
-        PassEnds& ends = ends_[rank];
+        const ComputeTask* const other = costs_.in_blocks.empty() ? nullptr : other_of_block(rank);
         double seconds = seconds_of(rank, task);
+        if (other != nullptr) {
+            const double other_ready = ready_s(costs_.stages[rank][other->chunk.position()], *other);
+            if (other_ready == kNever) return false;
+            ready = std::max(ready, other_ready);
+            seconds = block_s(rank, task, *other);
+        } else if (!costs_.in_blocks.empty() && is_whole(task)) {
+            seconds = std::max(seconds, in_block(rank, task).alone_s);
+        }
+        run(rank, stage, task, ready, seconds);
+        if (other != nullptr) {
+            ++ranks_[rank].next;
+            send(rank, costs_.stages[rank][other->chunk.position()], *other);
+        }
+        return true;
+    }
+
+    /// The task that overlaps with the rank's next one; null if none does.
+    [[nodiscard]] const ComputeTask* other_of_block(std::size_t rank) const {
+        const std::size_t next = ranks_[rank].next + 1;
+        const std::vector<ComputeTask>& order = orders_[rank];
+        const bool has_other = next < order.size() && order[next].overlaps_previous;
+        return has_other && is_whole(order[next - 1]) && is_whole(order[next]) ? &order[next] : nullptr;
+    }
+
+    /// Whether it is a forward or a whole backward.
+    [[nodiscard]] static bool is_whole(const ComputeTask& task) {
+        return task.kind == ComputeTask::Kind::forward || task.kind == ComputeTask::Kind::backward;
+    }
+
+    [[nodiscard]] const PassCosts::InBlock& in_block(std::size_t rank, const ComputeTask& task) const {
+        return costs_.in_blocks[rank][task.chunk.position()][task.kind == ComputeTask::Kind::forward ? 0 : 1];
+    }
+
+    [[nodiscard]] double block_s(std::size_t rank, const ComputeTask& one, const ComputeTask& other) const {
+        const PassCosts::InBlock &a = in_block(rank, one), &b = in_block(rank, other);
+        return std::max({a.computation_s + b.computation_s, a.tokens_s + b.tokens_s, a.alone_s, b.alone_s});
+    }
+
+    void run(std::size_t rank, std::size_t stage, const ComputeTask& task, double ready, double seconds) {
+        PassEnds& ends = ends_[rank];
         double before = ends.end_s;
         if (!costs_.traffic.empty()) before += receive_delay_s(rank, stage, task, ready);
         double start = std::max(before, ready);
@@ -125,14 +165,18 @@ class PassWalk {
         if (!costs_.copies.empty() && task.kind == ComputeTask::Kind::forward) {
             ranks_[rank].copied_s = ends.end_s + costs_.copies[rank][task.chunk.position()].after_s;
         }
-        if (task.kind == ComputeTask::Kind::backward_weight) return true;
+        send(rank, stage, task);
+    }
+
+    /// What the task computed, if it has a receiver.
+    void send(std::size_t rank, std::size_t stage, const ComputeTask& task) {
+        if (task.kind == ComputeTask::Kind::backward_weight) return;
         const bool forward = task.kind == ComputeTask::Kind::forward;
         const bool is_end = forward ? stage + 1 == holders_.size() : stage == 0;
         const bool sends = !is_end && holders_[forward ? stage + 1 : stage - 1] != rank;
-        double& arrives = (forward ? forward_ : backward_)[key(stage, task)] = ends.end_s;
+        double& arrives = (forward ? forward_ : backward_)[key(stage, task)] = ends_[rank].end_s;
         if (sends) ranks_[rank].sent_s = arrives += transfer_s(rank, forward);
         ranks_[rank].just_sent_s = sends ? arrives : 0;
-        return true;
     }
 
     /// Whether the rank's next task waits for the send of the one before it.

@@ -72,6 +72,13 @@ struct PassCosts {
     std::vector<std::vector<double>> first_forward_s;
     /// By sending rank: to that of the next stage (forward) and of the one before (backward).
     std::vector<double> forward_transfer_s, backward_transfer_s;
+    /// If passes overlap: what a pass takes in a block with another.
+    struct InBlock {
+        double computation_s = 0, tokens_s = 0;
+        double alone_s = 0;  // and also outside of blocks
+    };
+    /// By rank and chunk, forward and backward. Empty: no pass overlaps.
+    std::vector<std::vector<std::array<InBlock, 2>>> in_blocks;
     std::vector<std::vector<ChunkCopies>> copies;  // by rank and chunk; empty: none
     bool copies_after_input = false;               // copies of a backward begin when its input has been received
     double transfer_nic_s = 0;                     // part of a transfer in which the NIC is busy
