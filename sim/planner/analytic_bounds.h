@@ -56,11 +56,11 @@ inline constexpr double kLeastVocabularyShare = 0.9;
 /// By which share of the step the walk beside data-parallel communication may at most exceed the simulated step (tested
 /// for several models and implementations): with communication at the ends of a step, and with that of every
 /// micro-batch.
-inline constexpr double kTrafficError = 5e-3, kUnitTrafficError = 2e-2;
-/// With experts, whose gradients and parameters travel in groups of their own, also by this share of what the
-/// communication adds to the step; and where passes wait for copies of offloaded activations beside that of every
-/// micro-batch.
-inline constexpr double kExpertTrafficError = 6e-2, kExpertCopiesError = 0.3;
+inline constexpr double kTrafficError = 5e-3, kUnitTrafficError = 1e-2;
+/// Also by this share of what the communication adds to the step, if it is that of every micro-batch, or if experts
+/// have gradients and parameters that travel in groups of their own; and by this where such passes with experts wait
+/// for copies of offloaded activations too.
+inline constexpr double kAddedTrafficError = 8e-2, kExpertCopiesError = 0.3;
 
 class AnalyticBounder {
   public:

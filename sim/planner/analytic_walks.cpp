@@ -13,13 +13,6 @@ namespace orrery::sim {
 
 using program::DataParallel;
 
-namespace {
-
-/// Of a layer's backward pass: what is computed before the first gradient of its parameters, at most.
-constexpr double kBeforeFirstGradient = 0.35;
-
-}  // namespace
-
 bool AnalyticBounder::has_path(const Choice& choice) const {
     const std::int64_t passes = micro_batches_of(request_, choice) * choice.pp * choice.chunks;
     return !row_of(choice.schedule).depends_on_times() && copies_of(choice) == 1 && !choice.spreads_vocabulary() &&
@@ -149,10 +142,8 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         chunk.gather_s = block_share * costs.gather.seconds;
         chunk.gather_nic_s = block_share * costs.gather.nic_s;
         chunk.staging_s = block_share * costs.staging_s;
-        const double backward_s = base.total(&LayerCost::backward_s, first, end);
-        chunk.before_gradients_s =
-            std::max(0.0, chunk_sums_[stage].backward_s - backward_s) +
-            kBeforeFirstGradient * backward_s / static_cast<double>(std::max<std::size_t>(1, end - first));
+        if (first < end) chunk.before_gradients_s = costs_of(choice, false).layer(end - 1).before_gradients_s;
+        if (pipeline.has_head(stage)) chunk.before_gradients_s += base.of_kind.back().backward_s;
         chunk.has_experts = base.total(&LayerCost::expert_parameters, first, end) > 0;
         chunk.units = sharding_.units_of(choice, elements, pipeline.blocks(stage));
         add_regather(choice, pipeline, costs, elements, rank, stage, chunk);
@@ -189,9 +180,10 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     const double least = end_s - std::ranges::max(ends_s);
     const bool of_units = row_of(choice.sharding.data_parallel).shards_parameters || costs.traffic.front().reduces_each;
     double bound = (1 - (of_units ? kUnitTrafficError : kTrafficError)) * least;
-    if (request_.model.has_experts()) {
-        const double share = of_units && choice.offload_layers != 0 ? kExpertCopiesError : kExpertTrafficError;
-        bound -= share * std::max(0.0, least - path_s(choice));
+    const bool has_experts = request_.model.has_experts();
+    if (of_units || has_experts) {
+        const bool copies = of_units && has_experts && choice.offload_layers != 0;
+        bound -= (copies ? kExpertCopiesError : kAddedTrafficError) * std::max(0.0, least - path_s(choice));
     }
     return bound;
 }

@@ -87,6 +87,16 @@ double input_gradient_time_s(const program::Body& body, const Plan& plan, const 
     return sum;
 }
 
+/// Time of a backward body before its first weight gradient.
+double before_gradients_time_s(const program::Body& body, const RooflineCost& cost) {
+    double sum = 0;
+    for (const models::Operator& op : body.operators) {
+        if (op.weight_gradient) break;
+        sum += cost.operator_seconds(op);
+    }
+    return sum;
+}
+
 /// Fills in what layers save.
 void read_frames(const Program& program, LayerCosts& costs) {
     const RankClass& ranks = program.classes.front();
@@ -243,6 +253,9 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         layer.backward_s += times.body_s(0, segment.body);
         layer.draws.add(times.draws(segment.body));
         layer.input_gradient_s += input_gradient_s(segment.body);
+        if (layer.before_gradients_s == 0) {
+            layer.before_gradients_s = before_gradients_time_s(program.bodies[segment.body], cost);
+        }
         if (!hides_tokens) continue;
         layer.backward_tokens.add(times.on_stream(0, segment.body, program::Stream::ep));
         layer.alone_backward_s += alone.body_s(0, segment.body);

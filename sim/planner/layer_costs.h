@@ -27,6 +27,7 @@ struct LayerCost {
     double alone_forward_s = 0, alone_backward_s = 0;  // likewise: beside no other pass, with waits for its tokens
     double wide_gradients_s = 0;                 // by how much backward_s is longer with gradients of their full type
     double input_gradient_s = 0;                 // part of backward_s: computation other than weight gradients
+    double before_gradients_s = 0;               // part of backward_s: computation before the first weight gradient
     double input_pass_s = 0, weight_pass_s = 0;  // the halves of a split backward, each as long as in isolation
     ComputeDraws draws;                          // of forward and backward
     /// Activations of one micro-batch from its forward to its backward. With a split backward, in an arena: its whole
