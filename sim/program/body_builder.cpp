@@ -374,7 +374,9 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
     // The next reduction sums over the ranks again, so that a sum that stayed on all ranks would count several times.
     // An all-reduce therefore leaves the mean on all ranks; a reduce-scatter leaves the sum on one rank only.
     const ReduceOp op = reduction.again ? ReduceOp::mean : ReduceOp::sum;
-    // Only the optimizer waits for a bucket that is reduced in place, and for a sum over the sets of shards.
+    // Only the optimizer waits for a bucket that is reduced in place, and for the last sum over the sets of shards; the
+    // next reduction into the same shards waits for an earlier one.
+    const bool is_followed = reduction.staged || (reduction.replicates && reduction.again);
     const InstructionIndex reduced = writer.communicate(name, Stream::dp,
                                                         {.kind = reduction.kind,
                                                          .axis = reduction.axis,
@@ -385,7 +387,7 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
                                                          .out = scatters ? slots.shard : slots.source,
                                                          .accumulates = reduction.accumulates,
                                                          .consumes = scatters && reduction.again && !reduction.staged},
-                                                        Follows::computation, reduction.staged);
+                                                        Follows::computation, is_followed);
     if (reduction.replicates) {
         writer.communicate(name + ".replicate", Stream::dp_replicate,
                            {.kind = CommKind::all_reduce,
@@ -395,7 +397,7 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
                             .elements = bucket.shard_elements,
                             .in = slots.shard,
                             .out = slots.shard},
-                           Follows::computation, false, reduced);
+                           Follows::computation, is_followed, reduced);
     }
     if (copies_back) writer.op(writer.streaming(models::OpKind::cast, slots.source, slots.gradient));
 }
