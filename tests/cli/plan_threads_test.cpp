@@ -28,8 +28,8 @@ TEST(PlanThreads, AnyNumberGivesTheSameAnswer) {
 TEST(PlanThreads, ProgressIsShownOnATerminalOnlyAndErased) {
     const Workplace here;
     // Takes far longer than the interval between two reports.
-    const WordList words{"plan",           "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus", "64",
-                         "--global-batch", "128",     "--seq",     "8192",      "--top",    "1"};
+    const WordList words{"plan",           "--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "512",
+                         "--global-batch", "1024",    "--seq",      "8192",      "--top",    "1"};
     CommandOptions options;
     options.on_terminal = true;
     const std::string shown = here.run(words, options).out;
