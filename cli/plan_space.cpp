@@ -49,7 +49,7 @@ void add_space_options(CLI::App& command, PlanSpace& space) {
             "--overlap-experts", space.overlap_experts,
             "Only plans in which a forward and a backward pass are issued in turns, so that each computes while "
             "the other's tokens travel to experts and back (true), only others (false, the default), or both (any: the "
-            "search of a large model may take very long)")
+            "search takes several times as long)")
         ->check(CLI::IsMember({"true", "false", "any"}));
     command
         .add_option("--vocabulary-parallel", space.vocabulary_parallel,

@@ -30,15 +30,16 @@ struct AnalyticBounds {
     /// of the parameters, g the number of gathers of a micro-batch (2, or 1 if parameters are kept). The bound is the
     /// maximum over some pipeline ranks r, the first and last ones and those with the most blocks, of
     ///   sum over i < r of (F_i + B_i)  +  m W_r  +  O_r      unless backward passes are split
-    ///   sum over i < r of (F_i + B_i)  +  m T_r  +  O_r      if passes overlap, where a micro-batch's tokens travel
-    ///                                                        for T, or where its forward or backward takes T alone
+    ///   sum over i < r of (F_i + B_i)  +  m T_r  +  O_r      if passes overlap; T is the time for which the tokens of
+    ///                                                        a micro-batch travel, or which its forward or its
+    ///                                                        backward takes alone, whichever is the longest
     ///   compute the first micro-batch through all later stages and back to r, the work that r has left by then, and
     ///   O_r
     ///                                                        for schedules with rounds
     ///   m W_r + O_r + the part of D_r that exceeds the computation it may overlap
     ///   m D_r                                                zero2 and zero3, unless backward passes are split
     ///   g m G_r                                              zero3, unless parameters are gathered in fp8
-    ///   the time for which reductions and gathers keep the NIC busy
+    ///   the time for which reductions, gathers and, if passes overlap, tokens keep the NIC busy
     /// where reductions and gathers also delay the computation that they run beside (ComputeDraws).
     double least_step_s = 0;
 };
@@ -54,12 +55,12 @@ inline constexpr double kLeastShareOfEfficient = 0.92;
 inline constexpr double kLeastVocabularyShare = 0.9;
 
 /// By which share of the step the walk beside data-parallel communication may at most exceed the simulated step (tested
-/// for several models and implementations): with communication at the ends of a step, and with that of every
+/// for several models and implementations): with communication at the ends of a step, and with communication of every
 /// micro-batch.
 inline constexpr double kTrafficError = 5e-3, kUnitTrafficError = 1e-2;
-/// Also by this share of what the communication adds to the step, if it is that of every micro-batch, or if experts
-/// have gradients and parameters that travel in groups of their own; and by this where such passes with experts wait
-/// for copies of offloaded activations too.
+/// In addition, by which share of what the communication adds to the step: with communication of every micro-batch, or
+/// with experts, whose gradients and parameters travel in groups of their own; and with both beside copies of offloaded
+/// activations.
 inline constexpr double kAddedTrafficError = 8e-2, kExpertCopiesError = 0.3;
 
 class AnalyticBounder {
@@ -165,7 +166,7 @@ class AnalyticBounder {
         /// blocks that its passes take part in. A block is as long as each of its passes is alone.
         CommunicationTimes tokens;
         double blocks_s = 0;
-        double waiting_s = 0;               // part of it in which the device does not compute
+        double waiting_s = 0;               // part of work_s in which the device does not compute
         ComputeDraws draws;                 // of the computation of one micro-batch
         double round_s = 0;                 // least time from the first forward to the last pass, less m * work_s
         double beside_s = 0;                // computation that the gradient reduction may overlap

@@ -124,7 +124,7 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
     }
     traffic.update_s = costs.update_s;
-    const LayerCosts& base = base_costs(choice);
+    const LayerCosts &base = base_costs(choice), &layers = costs_of(choice, false);
     const auto all = static_cast<double>(elements.dense + elements.expert);
     const auto of_blocks = static_cast<double>(elements.dense_of_blocks + elements.expert);
     for (const std::size_t stage : pipeline.stages()[rank]) {
@@ -142,7 +142,7 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         chunk.gather_s = block_share * costs.gather.seconds;
         chunk.gather_nic_s = block_share * costs.gather.nic_s;
         chunk.staging_s = block_share * costs.staging_s;
-        if (first < end) chunk.before_gradients_s = costs_of(choice, false).layer(end - 1).before_gradients_s;
+        if (first < end) chunk.before_gradients_s = layers.layer(end - 1).before_gradients_s;
         if (pipeline.has_head(stage)) chunk.before_gradients_s += base.of_kind.back().backward_s;
         chunk.has_experts = base.total(&LayerCost::expert_parameters, first, end) > 0;
         chunk.units = sharding_.units_of(choice, elements, pipeline.blocks(stage));

@@ -23,8 +23,6 @@ namespace {
 
 using program::DataParallel;
 using program::EndWeights;
-using program::Parallelism;
-using program::Plan;
 using program::Recompute;
 using program::Schedule;
 using program::VocabularyParallel;

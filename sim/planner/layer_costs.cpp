@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -222,7 +223,9 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         const bool expert = parameter.range == program::ParameterRange::expert;
         (expert ? layer.expert_parameters : layer.dense_parameters) += parameter.elements;
     }
-    IsolatedTimes times(program, cluster, cost, hides_tokens), alone(program, cluster, cost);
+    IsolatedTimes times(program, cluster, cost, hides_tokens);
+    std::optional<IsolatedTimes> alone;
+    if (hides_tokens) alone.emplace(program, cluster, cost);
     const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
         return ranks.segment_lists[action_of(ranks, kind).segments];
     };
@@ -240,7 +243,7 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
         layer.draws.add(times.draws(segment.body));
         if (!hides_tokens) continue;
         layer.forward_tokens.add(times.on_stream(0, segment.body, program::Stream::ep));
-        layer.alone_forward_s += alone.body_s(0, segment.body);
+        layer.alone_forward_s += alone->body_s(0, segment.body);
     }
     read_frames(program, costs);
     if (!program.plan->implementation.memory.lays_out_ahead) {
@@ -250,15 +253,14 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
         LayerCost& layer = layer_of(segment.layer);
+        const bool is_first = layer.backward_s == 0;
+        if (is_first) layer.before_gradients_s = before_gradients_time_s(program.bodies[segment.body], cost);
         layer.backward_s += times.body_s(0, segment.body);
         layer.draws.add(times.draws(segment.body));
         layer.input_gradient_s += input_gradient_s(segment.body);
-        if (layer.before_gradients_s == 0) {
-            layer.before_gradients_s = before_gradients_time_s(program.bodies[segment.body], cost);
-        }
         if (!hides_tokens) continue;
         layer.backward_tokens.add(times.on_stream(0, segment.body, program::Stream::ep));
-        layer.alone_backward_s += alone.body_s(0, segment.body);
+        layer.alone_backward_s += alone->body_s(0, segment.body);
     }
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, ActionKind::optimizer_step).segments]) {
         for (const models::Operator& op : program.bodies[segment.body].operators) {

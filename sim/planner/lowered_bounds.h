@@ -19,7 +19,8 @@ struct LoweredBounds {
     std::int64_t peak_memory_bytes = 0;
     /// Lower bound on the step time; 0 for torch DataParallel. Host time is left out. The maximum of
     ///   - the critical path through the schedule's dependencies, from the first computation of the first stage to the
-    ///     end of its optimizer, with each pass as long as in isolation (IsolatedTimes);
+    ///     end of its optimizer, with each pass as long as in isolation (IsolatedTimes) and the waits for sends that
+    ///     are fused with receives (PassOrders);
     ///   - for each rank, all its passes, the part of the gradient reduction that cannot overlap the last pass, and the
     ///     optimizer;
     ///   - unless backward passes are split, for each rank, the ramp to it, all its passes, and the first rank's tail;

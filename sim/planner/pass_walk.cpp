@@ -121,7 +121,7 @@ class PassWalk {
         } else if (!costs_.in_blocks.empty() && is_whole(task)) {
             seconds = std::max(seconds, in_block(rank, task).alone_s);
         }
-        run(rank, stage, task, ready, seconds);
+        run_pass(rank, stage, task, ready, seconds);
         if (other != nullptr) {
             ++ranks_[rank].next;
             send(rank, costs_.stages[rank][other->chunk.position()], *other);
@@ -151,7 +151,8 @@ class PassWalk {
         return std::max({a.computation_s + b.computation_s, a.tokens_s + b.tokens_s, a.alone_s, b.alone_s});
     }
 
-    void run(std::size_t rank, std::size_t stage, const ComputeTask& task, double ready, double seconds) {
+    /// The pass, which in a block takes as long as the block.
+    void run_pass(std::size_t rank, std::size_t stage, const ComputeTask& task, double ready, double seconds) {
         PassEnds& ends = ends_[rank];
         double before = ends.end_s;
         if (!costs_.traffic.empty()) before += receive_delay_s(rank, stage, task, ready);
@@ -168,7 +169,7 @@ class PassWalk {
         send(rank, stage, task);
     }
 
-    /// What the task computed, if it has a receiver.
+    /// Sends what the task computed, if another rank receives it.
     void send(std::size_t rank, std::size_t stage, const ComputeTask& task) {
         if (task.kind == ComputeTask::Kind::backward_weight) return;
         const bool forward = task.kind == ComputeTask::Kind::forward;
@@ -254,7 +255,7 @@ class PassWalk {
         const RankTraffic& traffic = costs_.traffic[rank];
         const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
         Rank& state = ranks_[rank];
-        const double regathered = is_first(task) ? regathered_s(rank, task, start) : 0;
+        const double regathered = is_first(task) ? end_regather(rank, task, start) : 0;
         if (is_first(task)) start = std::max(start, regathered - chunk.regather_s + chunk.regather_lead_s);
         const bool is_forward = task.kind == ComputeTask::Kind::forward;
         const bool has_gradients =
@@ -300,7 +301,7 @@ class PassWalk {
     }
 
     /// When the updated parameters of the task's chunk have been gathered, if its input is there at `ready`.
-    double regathered_s(std::size_t rank, const ComputeTask& task, double ready) {
+    double end_regather(std::size_t rank, const ComputeTask& task, double ready) {
         Rank& state = ranks_[rank];
         if (state.chunks_regathered_s.empty()) return 0;
         if (!costs_.regathers_after_input) return state.chunks_regathered_s[task.chunk.position()];
@@ -329,7 +330,7 @@ class PassWalk {
 
 PassOrders pass_orders(const program::ScheduleShape& shape, bool fuses) {
     PassOrders orders{.tasks = program::compute_orders(shape)};
-    // With several chunks a fused call carries two sends; walks leave out the waits for them.
+    // With several chunks fused calls join passes in pairs (program::lower), which these orders leave apart.
     if (!fuses || shape.chunks > 1) return orders;
     const program::TaskTimeline timeline(shape, orders.tasks, {.posts_receives_ahead = false});
     for (std::size_t rank = 0; rank < orders.tasks.size(); ++rank) {

@@ -28,10 +28,20 @@ sim::PlanRequest request_for(const std::string& implementation, const char* mode
     return request;
 }
 
+constexpr std::size_t kKept = 10, kProven = 1;  // plans, as `orrery plan` does by default
+
+void count(const sim::PlanSearch& found, benchmark::State& state) {
+    state.counters["candidates"] = static_cast<double>(found.considered);
+    state.counters["bounded"] = static_cast<double>(found.bounded);
+    state.counters["layer_lowerings"] = static_cast<double>(found.layer_lowerings);
+    state.counters["candidate_lowerings"] = static_cast<double>(found.candidate_lowerings);
+    state.counters["simulated"] = static_cast<double>(found.simulated);
+    state.counters["step_s"] = found.results.front().step_time_s;
+}
+
 /// As `orrery plan` does by default; `implementations` empty: those that it searches by default.
 void search(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch, std::int64_t sequence,
             std::vector<std::string> implementations = {}) {
-    constexpr std::size_t kKept = 10, kProven = 1;
     for (auto _ : state) {
         const topologies::Cluster cluster(topologies::load_cluster("dgx-h100", devices));
         if (implementations.empty()) implementations = sim::default_implementations(cluster.spec());
@@ -40,12 +50,7 @@ void search(benchmark::State& state, const char* model, std::int64_t devices, st
             const sim::PlanRequest request = request_for(implementation, model, devices, batch, sequence);
             sim::merge(found, sim::search_plans(request, cluster, kKept, kProven, sim::step_times(found)), kKept);
         }
-        state.counters["candidates"] = static_cast<double>(found.considered);
-        state.counters["bounded"] = static_cast<double>(found.bounded);
-        state.counters["layer_lowerings"] = static_cast<double>(found.layer_lowerings);
-        state.counters["candidate_lowerings"] = static_cast<double>(found.candidate_lowerings);
-        state.counters["simulated"] = static_cast<double>(found.simulated);
-        state.counters["step_s"] = found.results.front().step_time_s;
+        count(found, state);
     }
 }
 BENCHMARK_CAPTURE(search, llama3_70b_512_gpus, "llama3-70b", 512, 1024, 8192)->Unit(benchmark::kMillisecond);
@@ -64,6 +69,26 @@ BENCHMARK_CAPTURE(search, llama3_8b_4096_gpus, "llama3-8b", 4096, 4096, 8192)->U
 BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
+
+/// As `orrery plan --space full --implementation megatron-core` does, with `overlaps` also `--overlap-experts any`.
+void search_full_space(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch,
+                       std::int64_t sequence, bool overlaps = false) {
+    for (auto _ : state) {
+        sim::PlanRequest request = request_for("megatron-core", model, devices, batch, sequence);
+        sim::allow_full_space(request);
+        if (overlaps) sim::allow_expert_overlap(request);
+        const topologies::Cluster cluster(request.cluster);
+        count(sim::search_plans(request, cluster, kKept, kProven), state);
+    }
+}
+BENCHMARK_CAPTURE(search_full_space, llama3_70b_512_gpus, "llama3-70b", 512, 1024, 8192)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search_full_space, llama3_405b_16384_gpus, "llama3.1-405b", 16'384, 2048, 8192)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search_full_space, gpt3_175b_1024_gpus, "gpt3-175b", 1024, 1536, 2048)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search_full_space, deepseek_v3_2048_gpus, "deepseek-v3", 2048, 15'360, 4096)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(search_full_space, deepseek_v3_2048_gpus_overlapping, "deepseek-v3", 2048, 15'360, 4096, true)
+    ->Unit(benchmark::kMillisecond);
 
 /// Bounds the candidates of a list one by one, without recomputation. Returns their number.
 std::int64_t bound_all(const sim::CandidateList& list, sim::AnalyticBounder& bounder) {

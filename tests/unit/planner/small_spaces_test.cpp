@@ -25,10 +25,10 @@ struct Space {
     program::Optimizer optimizer;
     DType moments = DType::fp32;
     bool is_full = false;            // allow_full_space
-    std::vector<Offload> offload{};  // empty: both, if they are among the best
+    std::vector<Offload> offload{};  // empty: as the space has it
     bool recomputes = true;
-    std::optional<bool>
-        overlaps{};  // of passes with the tokens of another pass; empty: both, if they are among the best
+    /// Of passes with the tokens of another pass. Empty: also with overlap, if among_best names it.
+    std::optional<bool> overlaps{};
     /// Parts of names that occur among the best plans, so that a search that misses them fails.
     std::vector<const char*> among_best{};
 
