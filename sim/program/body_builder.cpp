@@ -374,8 +374,9 @@ void write_reduction(BodyWriter& writer, const std::string& name, const BucketCu
     // The next reduction sums over the ranks again, so that a sum that stayed on all ranks would count several times.
     // An all-reduce therefore leaves the mean on all ranks; a reduce-scatter leaves the sum on one rank only.
     const ReduceOp op = reduction.again ? ReduceOp::mean : ReduceOp::sum;
-    // Only the optimizer waits for a bucket that is reduced in place, and for the last sum over the sets of shards; the
-    // next reduction into the same shards waits for an earlier one.
+    // Only the optimizer waits for a bucket that is reduced in place, and for the last sum over the sets of shards. An
+    // earlier sum changes a part of the bucket to which the next backward adds. As a shard that part has a space of its
+    // own, so that the orders of accesses do not see it, and computation waits here.
     const bool is_followed = reduction.staged || (reduction.replicates && reduction.again);
     const InstructionIndex reduced = writer.communicate(name, Stream::dp,
                                                         {.kind = reduction.kind,

@@ -62,6 +62,7 @@ struct Touch {
     models::SlotIndex slot = models::kNoSlot;
     bool write = false;
     models::SlotIndex gradient = models::kNoSlot;  // of an operator that stages gradients or copies them back
+    bool as_alias = false;                         // only where shards of gradients are parts of their buckets
 };
 /// The accesses of a body, which are the same for all classes.
 struct BodyView {
@@ -80,6 +81,18 @@ models::SlotIndex operand_in(const Body& body, const models::Operator& op, Space
     return models::kNoSlot;
 }
 
+/// The bucket whose shard a sum over the sets of shards changes; kNoSlot for other communication. Where in the bucket
+/// the shard lies differs between the ranks of a class.
+models::SlotIndex bucket_of_sum(const Body& body, const Communication& sum) {
+    if (sum.axis != GroupAxis::dp_replicate) return models::kNoSlot;
+    for (const Instruction& instruction : body.instructions) {
+        const Communication& scatter = instruction.communication;
+        const bool feeds = instruction.is_communication && scatter.axis != sum.axis && scatter.out == sum.in;
+        if (feeds && body.slots[scatter.in].space == Space::gradient) return scatter.in;
+    }
+    return models::kNoSlot;
+}
+
 std::vector<Touch> touches_of(const Body& body, const Instruction& instruction) {
     std::vector<Touch> touches;
     const auto add = [&](models::SlotIndex slot, bool write, models::SlotIndex gradient) {
@@ -92,6 +105,8 @@ std::vector<Touch> touches_of(const Body& body, const Instruction& instruction) 
         visit_accesses(body, instruction, [&](models::SlotIndex slot, bool write) {
             if (write || !receives) add(slot, write, models::kNoSlot);
         });
+        const models::SlotIndex bucket = bucket_of_sum(body, comm);
+        if (bucket != models::kNoSlot) touches.push_back({.slot = bucket, .write = true, .as_alias = true});
         return touches;
     }
     for (const models::Operator& op : operators_of(body, instruction)) {
@@ -180,6 +195,7 @@ class CellMap {
         for (const InstructionIndex i : result.indices()) {
             result[i].reserve(view.touches[i].size());
             for (const Touch& touch : view.touches[i]) {
+                if (touch.as_alias && !ranks_.gradient_shards_alias) continue;
                 std::vector<CellRun>& runs = of_slot[touch.slot];
                 if (runs.empty()) runs = find_runs(body, segment, touch);
                 const ValueId value = value_of(body, segment, touch, view.names[touch.slot]);

@@ -71,6 +71,23 @@ TEST(ValidateAccesses, ComputeThatDoesNotWaitForItsReduction) {
     expect_breaks(program, "ordered accesses", "is not ordered after the write by");
 }
 
+/// The next backward adds to the bucket of which the shard is a part.
+TEST(ValidateAccesses, ComputeThatDoesNotWaitForASumOverSetsOfShards) {
+    Plan plan = samples::make_plan({.dp = 4, .data_parallel = DataParallel::zero1});
+    plan.parallelism.dp_shard = 2;
+    plan.parallelism.reduces_every_micro_batch = true;
+    Program program = lower(plan);
+    EXPECT_EQ(message_of(program), "");
+    for (Body& body : program.bodies) {
+        for (Instruction& instruction : body.instructions) {
+            if (instruction.stream != Stream::compute) continue;
+            std::erase_if(instruction.after,
+                          [&](InstructionIndex i) { return body.instructions[i].stream == Stream::dp_replicate; });
+        }
+    }
+    expect_breaks(program, "ordered accesses", "in the gradients");
+}
+
 TEST(ValidateAccesses, BodyThatEndsWithAReductionInFlight) {
     // The embedding of a model with rotary positions ends with its reduction; the next layer's body cannot wait for it.
     Program program = make_program({.model = "tiny-llama", .tp = 2});
