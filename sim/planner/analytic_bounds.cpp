@@ -143,9 +143,28 @@ const std::vector<AnalyticBounder::OrderFacts>& AnalyticBounder::order_facts(con
 
 AnalyticBounder::Sharded AnalyticBounder::shard(const Choice& choice, Pipeline& pipeline) {
     count_elements(choice, pipeline);
-    const LayerCosts& costs = base_costs(choice);
     Sharded sharded{.context_bytes = static_cast<double>(sharding_.context_bytes(choice))};
-    for (const RankElements& own : pipeline.elements) sharded.ranks.push_back(sharding_.rank(choice, own, costs));
+    for (const RankElements& own : pipeline.elements) {
+        sharded.ranks.push_back({.state_bytes = sharding_.held_bytes(choice, own)});
+    }
+    return sharded;
+}
+
+void AnalyticBounder::add_times(const Choice& choice, const Pipeline& pipeline, Sharded& sharded) {
+    if (std::exchange(sharded.has_times, true)) return;
+    const LayerCosts& costs = base_costs(choice);
+    for (std::size_t i = 0; i < sharded.ranks.size(); ++i) {
+        sharding_.add_times(choice, pipeline.elements[i], costs, sharded.ranks[i]);
+    }
+}
+
+AnalyticBounder::Sharded& AnalyticBounder::sharded_of(const Choice& choice, Pipeline& pipeline,
+                                                      const std::vector<Sharding>& shardings, std::size_t index) {
+    if (pipeline.sharded.empty()) pipeline.sharded.resize(shardings.size());
+    ORRERY_CHECK(pipeline.sharded.size() == shardings.size() && shardings[index] == choice.sharding,
+                 "a sharding that is not one of the pipeline's");
+    Sharded& sharded = pipeline.sharded[index];
+    if (sharded.ranks.empty()) sharded = shard(choice, pipeline);
     return sharded;
 }
 
@@ -210,7 +229,7 @@ void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline,
     // An arena laid out ahead has room for all frames and all transients. An allocator needs room only for what is
     // alive at the peak.
     const bool lays_out_ahead = request_.implementation.memory.lays_out_ahead;
-    transient_bytes_ = lays_out_ahead ? again.block_transient_bytes : 0;
+    sums_.transient_bytes = lays_out_ahead ? again.block_transient_bytes : 0;
     // With a split backward the gradient sent to the previous stage lies in a boundary buffer, not in the frame.
     passed_on_bytes_ = lays_out_ahead && row_of(choice.schedule).splits_backward() ? sharding_.hidden_bytes(choice) : 0;
 }
@@ -236,8 +255,8 @@ void AnalyticBounder::sum_draws(const Choice& choice, const Pipeline& pipeline) 
     Choice kept = choice;
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
     const LayerCosts &again = costs_of(choice, false), &whole = costs_of(kept, false);
-    for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
-        RankSums& sums = rank_sums_[i];
+    for (std::size_t i = 0; i < sums_.ranks.size(); ++i) {
+        RankSums& sums = sums_.ranks[i];
         for (const std::size_t stage : pipeline.stages()[pipeline.ranks[i]]) {
             for_each_range(choice, pipeline, stage, [&](bool recomputes, std::size_t from, std::size_t to) {
                 (recomputes ? again : whole).for_each(from, to, [&](const LayerCost& layer, std::int32_t count) {
@@ -269,14 +288,15 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
     const program::ScheduleRow& row = row_of(choice.schedule);
     const bool splits = row.splits_backward();
     // DualPipe's two copies of the model share the micro-batches.
-    micro_batches_ = static_cast<double>(micro_batches) / static_cast<double>(copies_of(choice));
+    const double of_copy = static_cast<double>(micro_batches) / static_cast<double>(copies_of(choice));
+    sums_.micro_batches = of_copy;
     // The gradient reduction can overlap at most the last backward pass; with several chunks or a split backward at
     // most the work of pp micro-batches.
-    const double overlap = std::min(micro_batches_, static_cast<double>(choice.pp));
+    const double overlap = std::min(of_copy, static_cast<double>(choice.pp));
     const auto chunk_of = [&](std::size_t rank, std::size_t chunk) -> const ChunkSum& {
         return chunk_sums_[pipeline.stages()[rank][chunk]];
     };
-    rank_sums_.clear();
+    sums_.ranks.clear();
     double ramp = 0, wide_ramp = 0;
     std::size_t before = 0;
     for (const std::size_t rank : pipeline.ranks) {
@@ -285,7 +305,7 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
             wide_ramp += chunk_of(before, 0).wide_gradients_s;
         }
         const OrderFacts& facts = orders[rank];
-        RankSums& sums = rank_sums_.emplace_back();
+        RankSums& sums = sums_.ranks.emplace_back();
         sums.ramp_s = splits ? 0 : ramp;
         sums.wide_ramp_s = splits ? 0 : wide_ramp;
         const double outside = static_cast<double>(facts.vocabulary_outside) * chunk_of(rank, 0).vocabulary_s;
@@ -303,7 +323,7 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
         sums.blocks_s = std::max({sums.tokens.seconds, alone_forward_s, alone_backward_s});
         if (row.has_rounds) sums.round_s = round_s(pipeline.stages()[rank], facts, splits);
         if (choice.offload_layers != 0 && row.has_rounds) {
-            sums.work_s += copy_wait_s(choice, pipeline.stages()[rank], facts) / micro_batches_;
+            sums.work_s += copy_wait_s(choice, pipeline.stages()[rank], facts) / of_copy;
             sums.round_s -= copy_wait_ahead_s(pipeline.stages()[rank], facts);
         }
         const bool spreads_overlap = splits || choice.chunks > 1 || pipeline.spreads_vocabulary;
@@ -330,15 +350,30 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
     }
 }
 
-AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& sharded) const {
+AnalyticBounds AnalyticBounder::memory_bounds(const Sums& sums, const Sharded& sharded) const {
+    AnalyticBounds result;
+    for (std::size_t i = 0; i < sums.ranks.size(); ++i) {
+        const RankSums& rank = sums.ranks[i];
+        const auto in_use = [&](std::int64_t beside_states) {
+            const double tensors = sharded.ranks[i].state_bytes + static_cast<double>(beside_states);
+            return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
+        };
+        result.least_state_bytes = std::max(result.least_state_bytes, in_use(0));
+        result.least_lasting_bytes = std::max(result.least_lasting_bytes, in_use(rank.activation_bytes));
+        result.least_memory_bytes = std::max(result.least_memory_bytes,
+                                             in_use(rank.activation_bytes + rank.beyond_bytes + sums.transient_bytes));
+    }
+    return result;
+}
+
+double AnalyticBounder::step_bound_s(const Choice& choice, const Sums& all_sums, const Sharded& sharded) const {
     const program::ScheduleRow& row = row_of(choice.schedule);
-    const double m = micro_batches_, gathers = ShardingCosts::gathers(choice);
+    const double m = all_sums.micro_batches, gathers = ShardingCosts::gathers(choice);
     const double reductions = sharding_.reductions(choice), overlap = std::min(m, static_cast<double>(choice.pp));
     const bool is_wide = sharding_.has_wide_gradients(choice);
     double least = 0;
-    AnalyticBounds result;
-    for (std::size_t i = 0; i < rank_sums_.size(); ++i) {
-        const RankSums& sums = rank_sums_[i];
+    for (std::size_t i = 0; i < all_sums.ranks.size(); ++i) {
+        const RankSums& sums = all_sums.ranks[i];
         const ShardedRank& rank = sharded.ranks[i];
         const double wide_s = is_wide ? sums.wide_gradients_s : 0;
         // A pass that waits for copies may gather its parameters meanwhile.
@@ -375,34 +410,32 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Sharded& shar
         least = std::max(least, gathers * m * rank.gather.seconds);
         least = std::max(least, reductions * rank.reduction.nic_s + rank.replication.nic_s +
                                     m * (gathers * rank.gather.nic_s + sums.tokens.nic_s));
-        const auto in_use = [&](std::int64_t beside_states) {
-            const double tensors = rank.state_bytes + static_cast<double>(beside_states);
-            return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
-        };
-        result.least_state_bytes = std::max(result.least_state_bytes, in_use(0));
-        result.least_lasting_bytes = std::max(result.least_lasting_bytes, in_use(sums.activation_bytes));
-        result.least_memory_bytes =
-            std::max(result.least_memory_bytes, in_use(sums.activation_bytes + sums.beyond_bytes + transient_bytes_));
     }
-    result.least_step_s = kRounding * least;
-    return result;
+    return kRounding * least;
+}
+
+AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const Pipeline& pipeline, const Sums& sums,
+                                       Sharded& sharded) {
+    AnalyticBounds found = memory_bounds(sums, sharded);
+    add_times(choice, pipeline, sharded);
+    found.least_step_s = step_bound_s(choice, sums, sharded);
+    return found;
 }
 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice) {
     if (choice.sharding.data_parallel == DataParallel::dp) return {};
     Pipeline& pipeline = pipeline_of(choice);
     sum(choice, pipeline);
-    return bounds(choice, shard(choice, pipeline));
+    Sharded sharded = shard(choice, pipeline);
+    return bounds(choice, pipeline, sums_, sharded);
 }
 
 AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const std::vector<Sharding>& shardings,
                                        std::size_t index) {
     if (choice.sharding.data_parallel == DataParallel::dp) return {};
-    const Pipeline& pipeline = pipeline_of(choice);
-    ORRERY_CHECK(pipeline.sharded.size() == shardings.size() && shardings[index] == choice.sharding,
-                 "a sharding that is not one of the pipeline's");
-    sum(choice, pipeline);
-    return bounds(choice, pipeline.sharded[index]);
+    Pipeline& pipeline = pipeline_of(choice);
+    Sharded& sharded = sharded_of(choice, pipeline, shardings, index);
+    return bounds(choice, pipeline, sums_of(choice, pipeline), sharded);
 }
 
 void AnalyticBounder::sum(const Choice& choice, const Pipeline& pipeline) {
@@ -411,24 +444,48 @@ void AnalyticBounder::sum(const Choice& choice, const Pipeline& pipeline) {
     sum_draws(choice, pipeline);
 }
 
+const AnalyticBounder::Sums& AnalyticBounder::sums_of(const Choice& choice, const Pipeline& pipeline) {
+    Choice key = choice;
+    key.sharding = {.data_parallel = sharding_.has_wide_gradients(choice) ? DataParallel::ddp : DataParallel::zero3};
+    const auto known = kept_sums_.find(key);
+    if (known != kept_sums_.end()) return known->second;
+    if (kept_sums_.size() == kMostSums) kept_sums_.clear();
+    sum(choice, pipeline);
+    return kept_sums_[key] = sums_;
+}
+
 void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
-                                     std::vector<AnalyticBounds>& found) {
+                                     std::vector<AnalyticBounds>& found, std::int64_t limit_bytes) {
     Pipeline& pipeline = pipeline_of(choice);
-    Choice one = choice;
-    if (pipeline.sharded.empty()) {
-        for (const Sharding& sharding : shardings) {
-            one.sharding = sharding;
-            pipeline.sharded.push_back(shard(one, pipeline));
-        }
-    }
-    ORRERY_CHECK(pipeline.sharded.size() == shardings.size(), "a pipeline with two lists of shardings");
     sum(choice, pipeline);
     found.clear();
+    Choice one = choice;
     for (std::size_t i = 0; i < shardings.size(); ++i) {
         one.sharding = shardings[i];
-        found.push_back(shardings[i].data_parallel == DataParallel::dp ? AnalyticBounds()
-                                                                       : bounds(one, pipeline.sharded[i]));
+        AnalyticBounds& bounds = found.emplace_back();
+        if (one.sharding.data_parallel == DataParallel::dp) continue;
+        Sharded& sharded = sharded_of(one, pipeline, shardings, i);
+        bounds = memory_bounds(sums_, sharded);
+        if (bounds.least_state_bytes > limit_bytes) continue;
+        add_times(one, pipeline, sharded);
+        bounds.least_step_s = step_bound_s(one, sums_, sharded);
     }
+}
+
+bool AnalyticBounder::all_states_exceed(const Choice& choice, const std::vector<Sharding>& shardings,
+                                        std::int64_t limit_bytes) {
+    Pipeline& pipeline = pipeline_of(choice);
+    Choice one = choice;
+    for (std::size_t i = 0; i < shardings.size(); ++i) {
+        one.sharding = shardings[i];
+        if (one.sharding.data_parallel == DataParallel::dp) return false;
+        const Sharded& sharded = sharded_of(one, pipeline, shardings, i);
+        const auto fits = [&](const ShardedRank& rank) {
+            return sharded.context_bytes + rank.state_bytes * (1 + cached_share_) <= static_cast<double>(limit_bytes);
+        };
+        if (std::ranges::all_of(sharded.ranks, fits)) return false;
+    }
+    return true;
 }
 
 double AnalyticBounder::least_computation_s(const Choice& choice) {
@@ -471,25 +528,24 @@ double AnalyticBounder::least_computation_s(const Choice& choice, const std::vec
 double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipeline& pipeline) {
     sum_ranks(choice, pipeline);
     double least = 0;
-    for (const RankSums& sums : rank_sums_) {
+    for (const RankSums& sums : sums_.ranks) {
         const double ahead = row_of(choice.schedule).has_rounds ? std::max(sums.ramp_s, sums.round_s) : sums.ramp_s;
-        least = std::max(least, micro_batches_ * sums.work_s + std::max(0.0, ahead));
-        least = std::max(least, micro_batches_ * sums.blocks_s + std::max(0.0, sums.ramp_s));
+        least = std::max(least, sums_.micro_batches * sums.work_s + std::max(0.0, ahead));
+        least = std::max(least, sums_.micro_batches * sums.blocks_s + std::max(0.0, sums.ramp_s));
     }
     return kRounding * least;
 }
 
-std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, std::int64_t limit_bytes) {
+std::int64_t AnalyticBounder::fewest_recomputed(const Choice& choice, const std::vector<Sharding>& shardings,
+                                                std::size_t index, std::int64_t limit_bytes) {
     Pipeline& pipeline = pipeline_of(choice);
-    const Sharded sharded = shard(choice, pipeline);
+    const Sharded& sharded = sharded_of(choice, pipeline, shardings, index);
     Choice tried = choice;
     std::int64_t low = 1, high = largest_chunk(choice);
     while (low < high) {
         const std::int64_t layers = (low + high) / 2;
         tried.relieved_layers() = layers;
-        sum_chunks(tried, pipeline);
-        sum_ranks(tried, pipeline);
-        if (bounds(tried, sharded).least_memory_bytes <= limit_bytes) {
+        if (memory_bounds(sums_of(tried, pipeline), sharded).least_memory_bytes <= limit_bytes) {
             high = layers;
         } else {
             low = layers + 1;

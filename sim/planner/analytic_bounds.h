@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <vector>
@@ -71,12 +72,19 @@ class AnalyticBounder {
     /// With full recomputation choice.recompute_layers counts the recomputed blocks of each chunk; -1 means all.
     /// choice.offload_layers likewise.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice);
-    /// The same for choice.sharding, one of shardings that bounds_of_each has been given for the pipeline.
+    /// The same for choice.sharding, the one of the shardings with this index. The shardings must always be the same
+    /// for a pipeline. Here and below, what does not depend on the sharding or on the micro-batch size is computed
+    /// once.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const std::vector<Sharding>& shardings,
                                         std::size_t index);
-    /// bounds() of the choice with each of the shardings, which must always be the same for a pipeline.
+    /// bounds() of the choice with each of the shardings. Where the states alone exceed the limit, the step is not
+    /// bounded: its bound is 0.
     void bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
-                        std::vector<AnalyticBounds>& found);
+                        std::vector<AnalyticBounds>& found,
+                        std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max());
+    /// Whether the states alone exceed the limit with each of the shardings.
+    [[nodiscard]] bool all_states_exceed(const Choice& choice, const std::vector<Sharding>& shardings,
+                                         std::int64_t limit_bytes);
     /// The step bound that holds for every sharding and every kind of recomputation; choice.recompute is ignored.
     [[nodiscard]] double least_computation_s(const Choice& choice);
     /// A lower one that holds for all of these sizes of the micro-batch (ascending), from the costs of layers with one
@@ -95,7 +103,8 @@ class AnalyticBounder {
     [[nodiscard]] double traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index);
     /// The smallest number of recomputed (or offloaded: Choice::relieved_layers) blocks per chunk, at least one, that
     /// brings least_memory_bytes under the limit; the number of blocks of the largest chunk if no number does.
-    [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, std::int64_t limit_bytes);
+    [[nodiscard]] std::int64_t fewest_recomputed(const Choice& choice, const std::vector<Sharding>& shardings,
+                                                 std::size_t index, std::int64_t limit_bytes);
     /// Number of blocks of the largest chunk.
     [[nodiscard]] std::int64_t largest_chunk(const Choice& choice);
     /// How often blocks of the model have been lowered on one stage.
@@ -130,6 +139,7 @@ class AnalyticBounder {
     struct Sharded {
         std::vector<ShardedRank> ranks;  // by position in Pipeline::ranks
         double context_bytes = 0;
+        bool has_times = false;
     };
     /// By rank: the virtual stage of each of its chunks.
     using StagesOfRanks = std::vector<std::vector<std::size_t>>;
@@ -141,7 +151,7 @@ class AnalyticBounder {
         // Filled by count_elements, since most pipelines are excluded before they are sharded.
         std::vector<RankElements> elements;  // by position in `ranks`
         std::vector<std::size_t> like;       // by rank: the position in `ranks` of itself or the one like it
-        std::vector<Sharded> sharded;        // by sharding; filled by bounds_of_each
+        std::vector<Sharded> sharded;        // by sharding; filled by sharded_of
         bool spreads_vocabulary = false;
         std::int64_t vocabulary_elements = 0;  // of each rank, if the vocabulary is sharded over the stages
         [[nodiscard]] const StagesOfRanks& stages() const { return *places; }
@@ -176,6 +186,13 @@ class AnalyticBounder {
         /// alone.
         [[nodiscard]] double slowdown(double held, bool is_wide) const;
     };
+    /// Of a choice, with all shardings that have gradients of the same type.
+    struct Sums {
+        std::vector<RankSums> ranks;  // by position in Pipeline::ranks
+        double micro_batches = 0;     // of one copy of the model
+        std::int64_t transient_bytes = 0;
+    };
+    static constexpr std::size_t kMostSums = 8192;  // that are kept
 
     /// `is_wide`: with LayerCost::wide_gradients_s.
     const LayerCosts& costs_of(const Choice& choice, bool is_wide);
@@ -186,8 +203,15 @@ class AnalyticBounder {
     Pipeline& pipeline_of(const Choice& choice);
     [[nodiscard]] static std::vector<std::size_t> ranks_to_bound(const Pipeline& pipeline, const LayerCosts& costs);
     [[nodiscard]] static RankElements elements_of(const Pipeline& pipeline, std::size_t rank, const LayerCosts& costs);
+    /// Fills sums_ and chunk_sums_.
     void sum(const Choice& choice, const Pipeline& pipeline);
+    /// The same sums, which are kept. Valid until the next call.
+    const Sums& sums_of(const Choice& choice, const Pipeline& pipeline);
     [[nodiscard]] Sharded shard(const Choice& choice, Pipeline& pipeline);
+    void add_times(const Choice& choice, const Pipeline& pipeline, Sharded& sharded);
+    /// Of choice.sharding, the one with this index.
+    Sharded& sharded_of(const Choice& choice, Pipeline& pipeline, const std::vector<Sharding>& shardings,
+                        std::size_t index);
     const StagesOfRanks& stages_of_ranks(const Choice& choice);
     /// Pipeline::layout.
     const std::vector<std::int64_t>& layout_of(const Choice& choice);
@@ -211,7 +235,10 @@ class AnalyticBounder {
     void sum_draws(const Choice& choice, const Pipeline& pipeline);
     template <typename Visit>
     static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
-    [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Sharded& sharded) const;
+    [[nodiscard]] AnalyticBounds memory_bounds(const Sums& sums, const Sharded& sharded) const;
+    [[nodiscard]] double step_bound_s(const Choice& choice, const Sums& sums, const Sharded& sharded) const;
+    [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Pipeline& pipeline, const Sums& sums,
+                                        Sharded& sharded);
     [[nodiscard]] bool has_path(const Choice& choice) const;
     /// Of the passes summed by sum_chunks.
     [[nodiscard]] PassCosts pass_costs(const Choice& choice, const Pipeline& pipeline);
@@ -227,12 +254,13 @@ class AnalyticBounder {
     ShardingCosts sharding_;
     LayerCosting costing_;
     double cached_share_ = 0;  // what the allocator holds beyond tensors, as a share of them
-    std::map<Choice, LayerCosts> costs_;
-    std::map<Choice, Pipeline> pipelines_;
+    ByChoice<LayerCosts> costs_;
+    ByChoice<Pipeline> pipelines_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t>, StagesOfRanks> stages_;
     std::map<std::tuple<program::Schedule, std::int64_t, std::int64_t, program::EndWeights>, std::vector<std::int64_t>>
         layouts_;
-    std::map<Choice, double> paths_;
+    ByChoice<double> paths_;
+    ByChoice<Sums> kept_sums_;
     using OrderKey = std::tuple<program::Schedule, std::int64_t, std::int64_t, std::int64_t, bool>;
     std::map<OrderKey, PassOrders> whole_orders_;
     std::map<OrderKey, std::vector<OrderFacts>> orders_;
@@ -240,10 +268,9 @@ class AnalyticBounder {
         vocabulary_orders_;
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage
-    std::vector<RankSums> rank_sums_;   // by position in Pipeline::ranks
+    Sums sums_;
     std::vector<double> copy_seconds_;  // by offloaded block of a chunk
-    double micro_batches_ = 0;          // of one copy of the model
-    std::int64_t transient_bytes_ = 0, passed_on_bytes_ = 0;
+    std::int64_t passed_on_bytes_ = 0;
 };
 
 }  // namespace orrery::sim

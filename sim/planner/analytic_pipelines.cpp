@@ -88,7 +88,7 @@ RankElements AnalyticBounder::elements_of(const Pipeline& pipeline, std::size_t 
         elements.dense_of_blocks += of_blocks;
         elements.largest_chunk = std::max(elements.largest_chunk, of_blocks + of_ends);
         elements.largest_ends = std::max(elements.largest_ends, of_ends);
-        if (end > begin) ++elements.chunks[end - begin];
+        elements.add_chunk(end - begin);
     }
     return elements;
 }

@@ -106,7 +106,7 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
     const std::size_t position = pipeline.like[rank];
     const ShardedRank& costs = sharded.ranks[position];
     const RankElements& elements = pipeline.elements[position];
-    const RankSums& sums = rank_sums_[position];
+    const RankSums& sums = sums_.ranks[position];
     const bool is_wide = sharding_.has_wide_gradients(choice);
     RankTraffic traffic;
     traffic.reduces_each = reduces_each_micro_batch(choice.sharding.data_parallel, choice.schedule);
@@ -153,8 +153,9 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
 
 double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index) {
     if (!has_path(choice)) return 0;
-    const Pipeline& pipeline = pipeline_of(choice);
-    ORRERY_CHECK(pipeline.sharded.size() == shardings.size(), "a pipeline with two lists of shardings");
+    Pipeline& pipeline = pipeline_of(choice);
+    Sharded& sharded = sharded_of(choice, pipeline, shardings, index);
+    add_times(choice, pipeline, sharded);
     sum(choice, pipeline);
     PassCosts costs = pass_costs(choice, pipeline);
     const std::vector<CommunicationTimes> transfers = sharding_.transfers(choice);
@@ -169,7 +170,7 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
         }
     }
     for (std::size_t r = 0; r < pipeline.stages().size(); ++r) {
-        costs.traffic.push_back(traffic_of(choice, pipeline, pipeline.sharded[index], r, transfer.held));
+        costs.traffic.push_back(traffic_of(choice, pipeline, sharded, r, transfer.held));
     }
     // As simulated: the second step, from the end of the first one to its own.
     std::vector<double> ends_s;

@@ -27,22 +27,21 @@ using program::Recompute;
 using program::Schedule;
 using program::VocabularyParallel;
 
-/// Sizes to try among the divisors of `samples`, and how many others are left out.
-std::pair<std::vector<std::int64_t>, std::int64_t> micro_batch_sizes(std::int64_t samples, std::int64_t wanted) {
-    if (wanted != 0) {
-        if (samples % wanted != 0) return {};
-        return {{wanted}, 0};
-    }
-    std::vector<std::int64_t> sizes;
-    std::int64_t left_out = 0;
+struct MicroBatchSizes {
+    std::vector<std::int64_t> tried;
+    std::int64_t left_out = 0;  // others that divide
+};
+MicroBatchSizes micro_batch_sizes(std::int64_t samples, std::int64_t wanted) {
+    if (wanted != 0) return {samples % wanted == 0 ? std::vector<std::int64_t>{wanted} : std::vector<std::int64_t>{}};
+    MicroBatchSizes sizes;
     for (const std::int64_t size : divisors(samples)) {
-        if (size <= kEveryMicroBatch || 8 * size >= 9 * sizes.back()) {
-            sizes.push_back(size);
+        if (size <= kEveryMicroBatch || 8 * size >= 9 * sizes.tried.back()) {
+            sizes.tried.push_back(size);
         } else {
-            ++left_out;
+            ++sizes.left_out;
         }
     }
-    return {std::move(sizes), left_out};
+    return sizes;
 }
 
 /// The degrees that the request fixes, for the error message.
@@ -245,15 +244,7 @@ class Lister {
 
     void list_family(Choice choice) {
         if (drops(choice, kPipelineFields)) return;
-        auto [sizes, left_out] =
-            micro_batch_sizes(request_.training.global_batch_size / choice.dp, request_.micro_batch_size);
-        std::erase_if(sizes, [&](std::int64_t size) {
-            return !program::schedule_problem({.schedule = choice.schedule,
-                                               .ranks = choice.pp,
-                                               .chunks = choice.chunks,
-                                               .micro_batches = request_.training.global_batch_size / choice.dp / size})
-                        .empty();
-        });
+        auto [sizes, left_out] = scheduled_sizes(choice);
         if (sizes.empty()) return;
         choice.micro_batch = sizes.front();
         const std::optional<DataParallel> kind = valid_kind(choice);
@@ -275,6 +266,23 @@ class Lister {
         list_.left_out += left_out * combinations;
         choice.micro_batch = 1;
         list_.families.push_back({choice, std::move(sizes), shardings});
+    }
+
+    /// Sizes that give numbers of micro-batches for the schedule.
+    const MicroBatchSizes& scheduled_sizes(const Choice& choice) {
+        const auto [entry, fresh] = sizes_.try_emplace({choice.schedule, choice.pp, choice.chunks, choice.dp});
+        MicroBatchSizes& sizes = entry->second;
+        if (!fresh) return sizes;
+        const std::int64_t samples = request_.training.global_batch_size / choice.dp;
+        sizes = micro_batch_sizes(samples, request_.micro_batch_size);
+        std::erase_if(sizes.tried, [&](std::int64_t size) {
+            const program::ScheduleShape shape{.schedule = choice.schedule,
+                                               .ranks = choice.pp,
+                                               .chunks = choice.chunks,
+                                               .micro_batches = samples / size};
+            return !program::schedule_problem(shape).empty();
+        });
+        return sizes;
     }
 
     bool drops(const Choice& choice, std::span<const PlanField> fields) {
@@ -443,17 +451,37 @@ class Lister {
     TriedDegrees tried_;
     std::vector<EndWeights> end_weights_;
     std::map<std::tuple<Schedule, std::int64_t, std::int64_t>, std::vector<EndWeights>> layouts_;  // distinct_layouts
+    /// By schedule, pp, chunks and dp: scheduled_sizes.
+    std::map<std::tuple<Schedule, std::int64_t, std::int64_t, std::int64_t>, MicroBatchSizes> sizes_;
     std::vector<Offload> offload_;  // those of the request that it does not exclude
     CandidateList list_;
-    std::map<Choice, std::optional<DataParallel>> valid_kinds_;
-    std::map<Choice, bool> valid_shardings_;
-    std::map<Choice, std::size_t> shardings_;  // indices into CandidateList::shardings
+    ByChoice<std::optional<DataParallel>> valid_kinds_;
+    ByChoice<bool> valid_shardings_;
+    ByChoice<std::size_t> shardings_;  // indices into CandidateList::shardings
     bool recompute_known_ = false, offload_known_ = false;
     bool drops_any_ = false;              // because the request excludes it
     std::optional<std::string> problem_;  // the first error of check_plan
 };
 
 }  // namespace
+
+std::size_t ChoiceHash::operator()(const Choice& choice) const {
+    std::uint64_t hash = 0;
+    const auto mix = [&](auto... values) {
+        std::uint64_t word = 0;
+        ((word = (word << 12) ^ static_cast<std::uint64_t>(values)), ...);
+        hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+        hash ^= hash >> 29;
+    };
+    const Sharding& sharding = choice.sharding;
+    mix(choice.dp, choice.tp, choice.pp, choice.cp);
+    mix(choice.ep, choice.etp, choice.chunks, choice.micro_batch);
+    mix(choice.ends.embedding, choice.ends.head, choice.recompute_layers, choice.offload_layers);
+    mix(choice.schedule, choice.vocabulary, choice.overlaps_experts, choice.sequence_parallel);
+    mix(choice.recompute, choice.recompute_parts, sharding.dp_shard);
+    mix(sharding.data_parallel, sharding.reshards, sharding.pp_before_dp, sharding.offload);
+    return hash;
+}
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
     std::vector<std::int64_t> low, high;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/planner/planner.h"
@@ -56,6 +57,11 @@ struct Choice {
     [[nodiscard]] std::int64_t& relieved_layers() { return offload_layers != 0 ? offload_layers : recompute_layers; }
     [[nodiscard]] bool spreads_vocabulary() const { return vocabulary != program::VocabularyParallel::none; }
 };
+struct ChoiceHash {
+    std::size_t operator()(const Choice& choice) const;
+};
+template <typename Value>
+using ByChoice = std::unordered_map<Choice, Value, ChoiceHash>;
 
 /// Candidates with the same pipeline.
 struct Family {

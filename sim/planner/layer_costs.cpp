@@ -107,13 +107,14 @@ void read_frames(const Program& program, LayerCosts& costs) {
 }
 
 /// What each layer's part of the first list of a kind does to the memory.
-void read_changes(const Program& program, ActionKind kind, LayerCosts& costs, program::BodyChange LayerCost::*change) {
+void read_changes(const Program& program, ActionKind kind, program::BodyChanges& changes, LayerCosts& costs,
+                  program::BodyChange LayerCost::*change) {
     const RankClass& ranks = program.classes.front();
     for (LayerCost& layer : costs.of_kind) layer.*change = {};
     for (const Segment& segment : ranks.segment_lists[action_of(ranks, kind).segments]) {
         if (segment.layer + 1 < 0 || std::cmp_greater_equal(segment.layer + 1, costs.of_kind.size())) continue;
         program::BodyChange& layer = costs.of_kind[at(segment.layer + 1)].*change;
-        const program::BodyChange one = body_change(program, segment);
+        const program::BodyChange one = changes.of(program, segment);
         layer.peak_bytes = std::max(layer.peak_bytes, layer.net_bytes + one.peak_bytes);
         layer.net_bytes += one.net_bytes;
     }
@@ -140,7 +141,7 @@ Plan plan_of_layers(const PlanRequest& request, const Choice& key, bool wide) {
 
 /// Costs with a split backward: `costs` are those with whole ones. Adds what layers save and how long the halves take.
 void read_halves(const Program& split, const topologies::Cluster& cluster, const RooflineCost& cost,
-                 LayerCosts& costs) {
+                 program::BodyChanges& changes, LayerCosts& costs) {
     const RankClass& halves = split.classes.front();
     IsolatedTimes times(split, cluster, cost);
     const auto segments_of = [&](ActionKind kind) -> const program::SegmentList& {
@@ -153,13 +154,13 @@ void read_halves(const Program& split, const topologies::Cluster& cluster, const
     // An arena's frame also keeps what the weight-gradient half reads from the other.
     const bool has_frames = split.plan->implementation.memory.lays_out_ahead;
     if (has_frames) read_frames(split, costs);
-    if (!has_frames) read_changes(split, ActionKind::backward_input, costs, &LayerCost::backward_change);
+    if (!has_frames) read_changes(split, ActionKind::backward_input, changes, costs, &LayerCost::backward_change);
     for (const Segment& segment : segments_of(ActionKind::backward_weight)) {
         const program::Body& body = split.bodies[segment.body];
         if (body.phase != program::Phase::backward_weight) continue;
         LayerCost& layer = costs.of_kind[at(segment.layer + 1)];
         layer.weight_pass_s += times.body_s(0, segment.body);
-        if (!has_frames) layer.kept_bytes -= body_change(split, segment).net_bytes;
+        if (!has_frames) layer.kept_bytes -= changes.of(split, segment).net_bytes;
     }
 }
 
@@ -213,7 +214,7 @@ std::shared_ptr<const LayerKinds> layer_by_layer(const models::ModelSpec& whole,
 
 /// Costs with whole backward passes. `hides_tokens`: without waits for tokens, during which another pass computes.
 LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
-                      bool hides_tokens) {
+                      bool hides_tokens, program::BodyChanges& changes) {
     const RankClass& ranks = program.classes.front();
     LayerCosts costs;
     costs.of_kind.resize(at(program.plan->model.layers + 2));
@@ -247,8 +248,8 @@ LayerCosts read_whole(const Program& program, const topologies::Cluster& cluster
     }
     read_frames(program, costs);
     if (!program.plan->implementation.memory.lays_out_ahead) {
-        read_changes(program, ActionKind::forward, costs, &LayerCost::forward_change);
-        read_changes(program, ActionKind::backward, costs, &LayerCost::backward_change);
+        read_changes(program, ActionKind::forward, changes, costs, &LayerCost::forward_change);
+        read_changes(program, ActionKind::backward, changes, costs, &LayerCost::backward_change);
     }
     for (const Segment& segment : segments_of(ActionKind::backward)) {
         if (phase_of(segment) != program::Phase::backward) continue;
@@ -331,27 +332,30 @@ LayerCosting::Excerpt LayerCosting::excerpt_of(const models::ModelSpec& whole) {
     throw_bug(__FILE__, __LINE__, "excerpt_of", "a model that does not stand for itself");
 }
 
-const Program& LayerCosting::program_of(const Choice& key, bool wide) {
+LayerCosting::Lowering LayerCosting::lowering_of(const Choice& key, bool wide) {
     Choice any_size = key;
     any_size.micro_batch = 1;
     any_size.overlaps_experts = false;
     Cut& cut = cuts_[{any_size, wide}];
-    if (cut.scaled && cut.scaled->is_scalable()) return cut.scaled->at(key.micro_batch);
-    if (cut.first && cut.first_size == key.micro_batch) return *cut.first;
+    const auto scaled = [&] { return Lowering{cut.scaled->at(key.micro_batch), cut.changes}; };
+    if (cut.scaled && cut.scaled->is_scalable()) return scaled();
+    if (cut.first && cut.first_size == key.micro_batch) return {*cut.first, cut.changes};
     ++lowerings_;
     Program program = program::lower(plan_of_layers(few_, key, wide));
     if (cut.first) cut.scaled.emplace(std::move(*cut.first), cut.first_size, program, key.micro_batch);
     if (cut.scaled && cut.scaled->is_scalable()) {
         cut.first.reset();
-        return cut.scaled->at(key.micro_batch);
+        return scaled();
     }
     cut.first_size = key.micro_batch;
-    return cut.first.emplace(std::move(program));
+    cut.changes = {};
+    return {cut.first.emplace(std::move(program)), cut.changes};
 }
 
 LayerCosts LayerCosting::costs(const Choice& choice) {
     const Choice key = layer_costs_key(choice);
-    LayerCosts costs = read_whole(program_of(with_whole_backward(key), false), cluster_, cost_, key.overlaps_experts);
+    const auto [program, changes] = lowering_of(with_whole_backward(key), false);
+    LayerCosts costs = read_whole(program, cluster_, cost_, key.overlaps_experts, changes);
     costs.kinds = excerpt_.kinds;
     if (!narrows_gradients(few_.training.precision)) costs.has_wide_gradients = true;  // no longer
     return costs;
@@ -360,12 +364,13 @@ LayerCosts LayerCosting::costs(const Choice& choice) {
 void LayerCosting::add_wide_gradients(const Choice& choice, LayerCosts& costs) {
     if (costs.has_wide_gradients) return;
     const Choice key = layer_costs_key(choice);
-    read_wide(program_of(with_whole_backward(key), true), cluster_, cost_, key.overlaps_experts, costs);
+    read_wide(lowering_of(with_whole_backward(key), true).program, cluster_, cost_, key.overlaps_experts, costs);
 }
 
 LayerCosts LayerCosting::costs_of_halves(const Choice& choice, const LayerCosts& whole) {
     LayerCosts costs = whole;
-    read_halves(program_of(layer_costs_key(choice), true), cluster_, cost_, costs);
+    const auto [program, changes] = lowering_of(layer_costs_key(choice), true);
+    read_halves(program, cluster_, cost_, changes, costs);
     return costs;
 }
 
@@ -387,11 +392,12 @@ LayerCosts layer_costs_of_every_block(const PlanRequest& request, const topologi
         return program::lower(plan_of_layers(request, cut, wide));
     };
     const Choice whole = with_whole_backward(key);
-    LayerCosts costs = read_whole(lowered(whole, false), cluster, cost, key.overlaps_experts);
+    program::BodyChanges changes, of_halves;
+    LayerCosts costs = read_whole(lowered(whole, false), cluster, cost, key.overlaps_experts, changes);
     costs.kinds = every_layer(request.model);
     if (narrows_gradients(request.training.precision))
         read_wide(lowered(whole, true), cluster, cost, key.overlaps_experts, costs);
-    if (row_of(key.schedule).splits_backward()) read_halves(lowered(key, true), cluster, cost, costs);
+    if (row_of(key.schedule).splits_backward()) read_halves(lowered(key, true), cluster, cost, of_halves, costs);
     return costs;
 }
 

@@ -126,10 +126,16 @@ class LayerCosting {
         std::optional<program::Program> first;  // until there is a second one
         std::int64_t first_size = 0;
         std::optional<ScaledProgram> scaled;
+        program::BodyChanges changes;
+    };
+    /// A lowering at one micro-batch size.
+    struct Lowering {
+        const program::Program& program;
+        program::BodyChanges& changes;
     };
     static Excerpt excerpt_of(const models::ModelSpec& whole);
     /// `wide`: with gradients of their full type.
-    const program::Program& program_of(const Choice& key, bool wide);
+    Lowering lowering_of(const Choice& key, bool wide);
 
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;

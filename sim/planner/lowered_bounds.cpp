@@ -293,42 +293,43 @@ std::int64_t most_bytes(const Program& program) {
     return most;
 }
 
-/// The Program with few micro-batches, and the peak memory of the whole plan.
-struct Few {
-    Program program;
-    std::int64_t peak_memory_bytes = 0;
-};
-
-Few lower_few(const Plan& plan) {
-    const std::int64_t few = settled_micro_batches(plan), whole = plan.micro_batches();
-    Few result{.program = program::lower(whole > few ? with_micro_batches(plan, few) : plan)};
-    result.peak_memory_bytes = most_bytes(result.program);
-    if (whole <= few || !row_of(plan.parallelism.schedule).keeps_all_alive) return result;
-    const Program next = program::lower(with_micro_batches(plan, few + 1));
-    for (const ClassIndex c : next.classes.indices()) {
-        const std::int64_t here = peak_memory_bytes(result.program, result.program.classes[c]);
-        const std::int64_t growth = peak_memory_bytes(next, next.classes[c]) - here;
-        result.peak_memory_bytes = std::max(result.peak_memory_bytes, here + (whole - few) * growth);
-    }
-    return result;
-}
-
 }  // namespace
 
 std::int64_t peak_memory_bytes(const Program& program, const RankClass& rank_class) {
     return program::device_memory(program, rank_class).in_use();
 }
 
+FewMicroBatches::FewMicroBatches(Plan plan) : plan_(std::move(plan)) {
+    const std::int64_t few = settled_micro_batches(plan_), whole = plan_.micro_batches();
+    program_ = program::lower(whole > few ? with_micro_batches(plan_, few) : plan_);
+    peak_memory_bytes_ = most_bytes(program_);
+    if (whole <= few || !row_of(plan_.parallelism.schedule).keeps_all_alive) return;
+    const Program next = program::lower(with_micro_batches(plan_, few + 1));
+    for (const ClassIndex c : next.classes.indices()) {
+        const std::int64_t here = sim::peak_memory_bytes(program_, program_.classes[c]);
+        const std::int64_t growth = sim::peak_memory_bytes(next, next.classes[c]) - here;
+        peak_memory_bytes_ = std::max(peak_memory_bytes_, here + (whole - few) * growth);
+    }
+}
+
+LoweredBounds FewMicroBatches::bounds(const topologies::Cluster& cluster, const RooflineCost& cost) const {
+    LoweredBounds found{.peak_memory_bytes = peak_memory_bytes_};
+    // DataParallel's rank classes are not pipeline stages. Its candidates are few, so each is simulated.
+    if (plan_.parallelism.data_parallel != program::DataParallel::dp)
+        found.least_step_s = StepBound(program_, plan_, cluster, cost).seconds();
+    return found;
+}
+
 std::int64_t lowered_memory_bytes(const Plan& plan) {
-    return lower_few(plan).peak_memory_bytes;
+    return FewMicroBatches(plan).peak_memory_bytes();
 }
 
 program::MemoryNeed lowered_memory_need(const Plan& plan) {
-    const Few few = lower_few(plan);
+    const FewMicroBatches few(plan);
     const RankClass* fullest = nullptr;
     std::int64_t most = -1;
-    for (const RankClass& ranks : few.program.classes) {
-        const std::int64_t here = peak_memory_bytes(few.program, ranks);
+    for (const RankClass& ranks : few.program().classes) {
+        const std::int64_t here = peak_memory_bytes(few.program(), ranks);
         if (here > most) fullest = &ranks;
         most = std::max(most, here);
     }
@@ -337,21 +338,16 @@ program::MemoryNeed lowered_memory_need(const Plan& plan) {
     const bool is_arena = plan.cluster.device.host_runs_compute;
     // What further micro-batches add is activations.
     return {.where = fullest->name,
-            .needed_bytes = few.peak_memory_bytes,
+            .needed_bytes = few.peak_memory_bytes(),
             .allowed_bytes = 0,
             .states_bytes = memory.parameters + memory.gradients + memory.optimizer_states,
-            .activation_bytes = few.peak_memory_bytes - most +
+            .activation_bytes = few.peak_memory_bytes() - most +
                                 (is_arena ? memory.activations_arena + memory.transients_arena
                                           : memory.activations_at_peak + memory.transients_at_peak)};
 }
 
 LoweredBounds lowered_bounds(const Plan& plan, const topologies::Cluster& cluster, const RooflineCost& cost) {
-    const Few few = lower_few(plan);
-    // DataParallel's rank classes are not pipeline stages. Its candidates are few, so each is simulated.
-    if (plan.parallelism.data_parallel == program::DataParallel::dp)
-        return {.peak_memory_bytes = few.peak_memory_bytes};
-    return {.peak_memory_bytes = few.peak_memory_bytes,
-            .least_step_s = StepBound(few.program, plan, cluster, cost).seconds()};
+    return FewMicroBatches(plan).bounds(cluster, cost);
 }
 
 }  // namespace orrery::sim

@@ -30,6 +30,19 @@ struct LoweredBounds {
 };
 [[nodiscard]] LoweredBounds lowered_bounds(const program::Plan& plan, const topologies::Cluster& cluster,
                                            const RooflineCost& cost);
+/// The lowering that the bounds are read from.
+class FewMicroBatches {
+  public:
+    explicit FewMicroBatches(program::Plan plan);
+    [[nodiscard]] const program::Program& program() const { return program_; }
+    [[nodiscard]] std::int64_t peak_memory_bytes() const { return peak_memory_bytes_; }
+    [[nodiscard]] LoweredBounds bounds(const topologies::Cluster& cluster, const RooflineCost& cost) const;
+
+  private:
+    program::Plan plan_;
+    program::Program program_;
+    std::int64_t peak_memory_bytes_ = 0;
+};
 /// LoweredBounds::peak_memory_bytes alone.
 [[nodiscard]] std::int64_t lowered_memory_bytes(const program::Plan& plan);
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <map>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -181,9 +181,8 @@ class Search {
         --misfits_.open(choice);
         const std::vector<Sharding>& shardings = shardings_of(node);
         choice.micro_batch = bounder_.efficient_micro_batch(choice, family.micro_batches);
-        bounder_.bounds_of_each(choice, shardings, bounds_);
-        const auto exceeds = [&](const AnalyticBounds& found) { return found.least_state_bytes > limit_; };
-        if (std::all_of(bounds_.begin(), bounds_.end(), exceeds)) {
+        if (bounder_.all_states_exceed(choice, shardings, limit_)) {
+            bounder_.bounds_of_each(choice, shardings, bounds_, limit_);
             search_.bounded += std::ssize(shardings);
             for (std::size_t i = 0; i < shardings.size(); ++i) {
                 choice.sharding = shardings[i];
@@ -213,7 +212,7 @@ class Search {
     /// Pushes candidates with these shardings, and in place of those that do not fit also those with more on the host.
     void push_least(Node node, std::vector<std::size_t> tried) {
         const std::vector<Sharding>& shardings = shardings_of(node);
-        bounder_.bounds_of_each(choice_of(node), shardings, bounds_);
+        bounder_.bounds_of_each(choice_of(node), shardings, bounds_, limit_);
         const bool saves_activations = may_save_activations(node);
         std::vector<std::size_t> misfits;
         for (std::size_t n = 0; n < tried.size(); ++n) {  // grows
@@ -378,9 +377,20 @@ class Search {
         const auto [entry, fresh] = memory_.try_emplace(choice, 0);
         if (fresh) {
             ++search_.candidate_lowerings;
-            entry->second = lowered_memory_bytes(plan_of(request_, choice));
+            last_lowered_.emplace(choice, FewMicroBatches(plan_of(request_, choice)));
+            entry->second = last_lowered_->second.peak_memory_bytes();
         }
         return entry->second;
+    }
+
+    LoweredBounds lowered_bounds_of(const Choice& choice) {
+        if (last_lowered_.has_value() && last_lowered_->first == choice) {
+            return last_lowered_->second.bounds(cluster_, cost_);
+        }
+        ++search_.candidate_lowerings;
+        const LoweredBounds found = lowerings_.take(choice);
+        memory_[choice] = found.peak_memory_bytes;
+        return found;
     }
 
     /// Raises Choice::relieved_layers to the smallest number with which the plan fits; false if no number does. That
@@ -413,7 +423,7 @@ class Search {
         while (std::cmp_less(node.part_set + 1, part_sets_.size())) {
             ++node.part_set;
             const Choice choice = choice_of(node);
-            const AnalyticBounds found = bounder_.bounds(choice);
+            const AnalyticBounds found = bound(node);
             bytes = found.least_memory_bytes;
             if (bytes > limit_) continue;
             ++misfits_.open(choice);
@@ -429,9 +439,10 @@ class Search {
     void find_path(Node node) {
         Choice choice = choice_of(node);
         if (node.has_layers() && node.layers < 0) {
-            choice.relieved_layers() = bounder_.fewest_recomputed(choice, limit_);
+            choice.relieved_layers() =
+                bounder_.fewest_recomputed(choice, shardings_of(node), static_cast<std::size_t>(node.sharding), limit_);
             node.layers = static_cast<std::int16_t>(choice.relieved_layers());
-            node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
+            node.least_step_s = std::max(node.least_step_s, bound(node).least_step_s);
         }
         node.least_step_s = std::max(node.least_step_s, bounder_.path_s(choice));
         node.rung = Rung::path;
@@ -458,13 +469,11 @@ class Search {
             }
             if (choice.relieved_layers() != node.layers) {
                 node.layers = static_cast<std::int16_t>(choice.relieved_layers());
-                node.least_step_s = std::max(node.least_step_s, bounder_.bounds(choice).least_step_s);
+                node.least_step_s = std::max(node.least_step_s, bound(node).least_step_s);
                 return push(node);
             }
         }
-        ++search_.candidate_lowerings;
-        const LoweredBounds found = lowerings_.take(choice);
-        memory_[choice] = found.peak_memory_bytes;
+        const LoweredBounds found = lowered_bounds_of(choice);
         closes();
         if (found.peak_memory_bytes <= limit_) {
             misfits_.fits(choice);
@@ -528,7 +537,8 @@ class Search {
     std::int64_t limit_ = 0;
     SearchQueue nodes_;
     SearchReporter reporter_{request_};
-    std::map<Choice, std::int64_t> memory_;
+    ByChoice<std::int64_t> memory_;
+    std::optional<std::pair<Choice, FewMicroBatches>> last_lowered_;  // by memory_of
     Misfits misfits_;
     bool any_fits_ = false;
     std::vector<AnalyticBounds> bounds_;  // of one block's candidates

@@ -37,6 +37,13 @@ const program::DataParallelRow& kind_of(const Choice& choice) {
 
 }  // namespace
 
+void RankElements::add_chunk(std::int64_t blocks) {
+    if (blocks == 0) return;
+    auto known = std::ranges::lower_bound(chunks, blocks, {}, [](const auto& one) { return one.first; });
+    if (known == chunks.end() || known->first != blocks) known = chunks.insert(known, {blocks, 0});
+    ++known->second;
+}
+
 std::int64_t RankElements::blocks() const {
     std::int64_t sum = 0;
     for (const auto& [size, count] : chunks) sum += size * count;
@@ -46,16 +53,17 @@ std::int64_t RankElements::blocks() const {
 ShardingCosts::ShardingCosts(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
     : request_(request), cluster_(cluster), cost_(cost) {}
 
-ShardedRank ShardingCosts::rank(const Choice& choice, const RankElements& own, const LayerCosts& costs) {
-    ShardedRank rank;
-    rank.state_bytes =
-        state_bytes(choice, own) + static_cast<double>(window_bytes(choice, own) + staging_bytes(choice, own));
+double ShardingCosts::held_bytes(const Choice& choice, const RankElements& own) const {
+    return state_bytes(choice, own) + static_cast<double>(window_bytes(choice, own) + staging_bytes(choice, own));
+}
+
+void ShardingCosts::add_times(const Choice& choice, const RankElements& own, const LayerCosts& costs,
+                              ShardedRank& rank) {
     rank.update_s = update_s(choice, costs, own);
     // DualPipe's reduction also includes the ranks of the other copy and is not bounded here.
     if (copies_of(choice) == 1) add_reductions(choice, own, rank);
     rank.reduces_at_end = !overlaps(choice, own) && !reduces_units(choice) && !kind_of(choice).shards_parameters;
     if (kind_of(choice).shards_states) add_gathers(choice, own, rank);
-    return rank;
 }
 
 ShardingCosts::PlacementId ShardingCosts::intern(std::vector<std::int64_t> devices) {
@@ -235,14 +243,13 @@ ShardingCosts::UnitSizes ShardingCosts::unit_sizes(const Choice& choice, const R
     const auto add_chunks = [&](std::int64_t blocks, std::int64_t count) {
         add((blocks + together - 1) / together, count, std::min(blocks, together) * block);
     };
-    std::map<std::int64_t, std::int64_t> chunks = own.chunks;
+    const bool joins_ends = !has_root() && own.blocks_are_alike();
     for (const RankElements::EndChunk& ends : own.end_chunks) {
         if (has_root()) break;
         if (!own.blocks_are_alike() && ends.blocks > 0) {
             add(1, 0, std::max(ends.embedding, ends.head));
             continue;
         }
-        if (ends.blocks > 0) --chunks[ends.blocks];
         std::int64_t units = 0, held = 0, largest = 0;
         const auto append = [&](std::int64_t elements) {
             if (elements == 0) return;
@@ -256,8 +263,10 @@ ShardingCosts::UnitSizes ShardingCosts::unit_sizes(const Choice& choice, const R
         append(ends.head);
         add(units, 1, largest);
     }
-    for (const auto& [blocks, count] : chunks) {
-        if (count > 0) add_chunks(blocks, count);
+    for (const auto& [blocks, count] : own.chunks) {
+        const auto is_one = [&](const RankElements::EndChunk& ends) { return ends.blocks == blocks; };
+        const std::int64_t without_ends = count - (joins_ends ? std::ranges::count_if(own.end_chunks, is_one) : 0);
+        if (without_ends > 0) add_chunks(blocks, without_ends);
     }
     return sizes;
 }
@@ -423,10 +432,10 @@ void ShardingCosts::add_gathers(const Choice& choice, const RankElements& own, S
     rank.gather.add(of_units(CommKind::all_gather, dense, own.dense_of_blocks, type, choice, own));
     rank.gather.add(of_units(CommKind::all_gather, groups.expert, padded_experts(choice, own), type, choice, own));
     // A chunk of one unit gathers it into the place that the unit of the pass before has just left.
-    const auto single = own.chunks.find(1);
-    if (!choice.sharding.reshards || !own.blocks_are_alike() || single == own.chunks.end()) return;
+    const bool has_single = !own.chunks.empty() && own.chunks.front().first == 1;
+    if (!choice.sharding.reshards || !own.blocks_are_alike() || !has_single) return;
     const CommunicationTimes& one = collective(CommKind::all_gather, dense, own.dense_of_blocks / own.blocks(), type);
-    rank.first_gathers_s = gathers(choice) * static_cast<double>(single->second) * one.seconds;
+    rank.first_gathers_s = gathers(choice) * static_cast<double>(own.chunks.front().second) * one.seconds;
 }
 
 std::vector<CommunicationTimes> ShardingCosts::transfers(const Choice& choice) {

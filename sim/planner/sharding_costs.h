@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "sim/network/collectives.h"
@@ -20,9 +21,10 @@ struct RankElements {
     /// Dense, without the embedding and the head; zero3 gathers these before each pass.
     std::int64_t dense_of_blocks = 0;
     std::int64_t largest_block = 0, smallest_block = 0;  // dense and expert
-    std::map<std::int64_t, std::int64_t> chunks;         // number of chunks by their number of blocks, without 0
-    std::int64_t largest_chunk = 0;                      // dense, ends included
-    std::int64_t largest_ends = 0;                       // of a chunk: of the embedding, the head or both
+    /// Numbers of blocks of chunks, without 0, ascending, and how many chunks have so many.
+    std::vector<std::pair<std::int64_t, std::int64_t>> chunks;
+    std::int64_t largest_chunk = 0;  // dense, ends included
+    std::int64_t largest_ends = 0;   // of a chunk: of the embedding, the head or both
     bool is_first_stage = false;
     /// The chunks with the embedding or the head.
     struct EndChunk {
@@ -30,6 +32,7 @@ struct RankElements {
     };
     std::vector<EndChunk> end_chunks;
 
+    void add_chunk(std::int64_t blocks);
     [[nodiscard]] std::int64_t blocks() const;
     [[nodiscard]] bool blocks_are_alike() const { return largest_block == smallest_block; }
 };
@@ -53,8 +56,10 @@ class ShardingCosts {
     /// Keeps references.
     ShardingCosts(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
 
-    /// `costs`: of any micro-batch size.
-    [[nodiscard]] ShardedRank rank(const Choice& choice, const RankElements& own, const LayerCosts& costs);
+    /// ShardedRank::state_bytes.
+    [[nodiscard]] double held_bytes(const Choice& choice, const RankElements& own) const;
+    /// Fills in everything else. `costs`: of any micro-batch size.
+    void add_times(const Choice& choice, const RankElements& own, const LayerCosts& costs, ShardedRank& rank);
     /// Context, workspaces, and the communicators that every plan with this choice has.
     [[nodiscard]] std::int64_t context_bytes(const Choice& choice);
     /// The transfer of a micro-batch's hidden states from each stage's ranks to those of the next, by pipeline rank.
@@ -137,7 +142,7 @@ class ShardingCosts {
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
     const RooflineCost& cost_;
-    std::map<Choice, Groups> groups_;
+    ByChoice<Groups> groups_;
     std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, PlacementId> regular_;  // first, stride, count
     std::vector<GroupPlacement> placements_;
     std::map<CollectiveKey, CommunicationTimes> collectives_;

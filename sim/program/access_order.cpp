@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -189,11 +190,14 @@ void SegmentOrder::wait_for_uses(SegmentIndex here, const BodyOrder& order) {
         const auto end = cut(cells_[region], range.end);
         const auto first = cut(cells_[region], range.begin);
         touched_.push_back({&use, first, end});
+        std::optional<StreamCounts> known;  // waits add to it
         for (auto cell = first; cell != end; ++cell) {
             for (const LastUse& last : cell->second) {
                 if (last.stream == use.stream || !(last.write || use.write)) continue;
-                const StreamCounts known = known_at(order.starts[use.first]);
-                if (known[last.stream] < last.position) wait_for(last);
+                if (!known.has_value()) known = known_at(order.starts[use.first]);
+                if ((*known)[last.stream] >= last.position) continue;
+                wait_for(last);
+                known.reset();
             }
         }
     }

@@ -146,6 +146,9 @@ struct SlotStays {
 };
 /// Of a part of a body, the positions are those inside the part.
 [[nodiscard]] SlotStays walk_slots(const Bodies& bodies, const Segment& segment);
+/// What walk_slots depends on beside the bodies.
+using StaysKey = std::pair<BodyId, std::array<bool, 5>>;
+[[nodiscard]] StaysKey stays_key(const Segment& segment);
 
 /// The change of live memory during one call of a body, in bytes relative to its start, by the issue-order walk. Saved
 /// activations are allocated at their first write in the forward pass and freed after their last use in the backward

@@ -1,5 +1,6 @@
 // The memory that a body uses: the layout of its transient arena, and the lifetime of each slot.
 #include <algorithm>
+#include <boost/container/small_vector.hpp>
 #include <utility>
 
 #include "sim/program/access_order.h"
@@ -21,7 +22,7 @@ struct Touch {
 
 struct Lifetimes {
     InstructionOrder order;
-    IndexedVector<SlotIndex, std::vector<Touch>> touches;
+    IndexedVector<SlotIndex, boost::container::small_vector<Touch, 4>> touches;
     std::vector<InstructionIndex> instruction_at;  // by position
 
     /// Whether use a has certainly completed when use b begins.
@@ -158,6 +159,12 @@ void complete(Body& body) {
     const Lifetimes lifetimes = find_lifetimes(body);
     lay_out_transients(body, lifetimes);
     body.transient_live_peak = walk_body(body, stays_of(body, {}, lifetimes)).transient_peak;
+}
+
+StaysKey stays_key(const Segment& segment) {
+    return {segment.body,
+            {segment.hidden_in_offset >= 0, segment.hidden_out_offset >= 0, segment.gradient_in_offset >= 0,
+             segment.gradient_out_offset >= 0, segment.in_offload_window}};
 }
 
 SlotStays walk_slots(const Bodies& bodies, const Segment& segment) {

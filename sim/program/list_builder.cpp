@@ -46,10 +46,7 @@ BodyId BodyLibrary::add(Body body) {
 }
 
 const BodyMemory& BodyLibrary::memory(const Segment& call) {
-    const std::array<bool, 5> places{call.hidden_in_offset >= 0, call.hidden_out_offset >= 0,
-                                     call.gradient_in_offset >= 0, call.gradient_out_offset >= 0,
-                                     call.in_offload_window};
-    const auto [known, fresh] = memories_.try_emplace({call.body, places});
+    const auto [known, fresh] = memories_.try_emplace(stays_key(call));
     if (fresh) known->second = walk_body(body(call.body), walk_slots(program_.bodies, call));
     return known->second;
 }

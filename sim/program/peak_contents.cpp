@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "sim/program/body_builder.h"
 
 namespace orrery::program {
 namespace {
@@ -105,8 +104,10 @@ PeakContents peak_contents(const Program& program, ClassIndex rank_class) {
     return contents;
 }
 
-BodyChange body_change(const Program& program, const Segment& segment) {
-    const BodyMemory memory = walk_body(program.bodies[segment.body], walk_slots(program.bodies, segment));
+BodyChange BodyChanges::of(const Program& program, const Segment& segment) {
+    const auto [known, fresh] = stays_.try_emplace(stays_key(segment));
+    if (fresh) known->second = walk_slots(program.bodies, segment);
+    const BodyMemory memory = walk_body(program.bodies[segment.body], known->second);
     return {memory.activation_net, memory.joint_peak};
 }
 

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "sim/program/body_builder.h"
 #include "sim/program/program.h"
 
 namespace orrery::program {
@@ -34,6 +36,13 @@ struct BodyChange {
     std::int64_t net_bytes = 0;   // activations alive after it, less those before; negative where it frees
     std::int64_t peak_bytes = 0;  // most activations and transients alive within it, less the activations before it
 };
-[[nodiscard]] BodyChange body_change(const Program& program, const Segment& segment);
+/// Of Programs that differ in nothing but sizes.
+class BodyChanges {
+  public:
+    [[nodiscard]] BodyChange of(const Program& program, const Segment& segment);
+
+  private:
+    std::map<StaysKey, SlotStays> stays_;
+};
 
 }  // namespace orrery::program

@@ -380,7 +380,7 @@ TEST(AnalyticBounds, FewestRecomputedIsTheSmallestNumberOfBlocksThatFits) {
     std::int64_t last = 17;
     for (const double gib : {1.0, 70.0, 80.0, 90.0, 100.0, 1000.0}) {
         const auto limit = static_cast<std::int64_t>(gib * kGibibyte);
-        const std::int64_t fewest = bounder.fewest_recomputed(choice, limit);
+        const std::int64_t fewest = bounder.fewest_recomputed(choice, {choice.sharding}, 0, limit);
         EXPECT_LE(fewest, last);
         last = fewest;
         for (const std::int64_t blocks : {fewest - 1, fewest}) {
