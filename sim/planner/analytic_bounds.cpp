@@ -91,8 +91,7 @@ AnalyticBounder::AnalyticBounder(const PlanRequest& request, const topologies::C
 
 const LayerCosts& AnalyticBounder::costs_of(const Choice& choice, bool is_wide) {
     const Choice key = layer_costs_key(choice);
-    const auto [entry, fresh] = costs_.try_emplace(key);
-    LayerCosts& costs = entry->second;
+    const auto [costs, fresh] = costs_.add(key);
     if (fresh) {
         costs = row_of(key.schedule).splits_backward()
                     ? costing_.costs_of_halves(key, costs_of(with_whole_backward(key), true))
@@ -447,11 +446,10 @@ void AnalyticBounder::sum(const Choice& choice, const Pipeline& pipeline) {
 const AnalyticBounder::Sums& AnalyticBounder::sums_of(const Choice& choice, const Pipeline& pipeline) {
     Choice key = choice;
     key.sharding = {.data_parallel = sharding_.has_wide_gradients(choice) ? DataParallel::ddp : DataParallel::zero3};
-    const auto known = kept_sums_.find(key);
-    if (known != kept_sums_.end()) return known->second;
+    if (const Sums* const known = kept_sums_.find(key)) return *known;
     if (kept_sums_.size() == kMostSums) kept_sums_.clear();
     sum(choice, pipeline);
-    return kept_sums_[key] = sums_;
+    return kept_sums_.add(key, sums_).first;
 }
 
 void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,

@@ -101,8 +101,7 @@ AnalyticBounder::Pipeline& AnalyticBounder::pipeline_of(const Choice& choice) {
     key.recompute_layers = -1;
     key.offload_layers = 0;
     key.micro_batch = 1;
-    const auto [entry, fresh] = pipelines_.try_emplace(key);
-    Pipeline& pipeline = entry->second;
+    const auto [pipeline, fresh] = pipelines_.add(key);
     if (!fresh) return pipeline;
     pipeline.layout = &layout_of(choice);
     if (choice.spreads_vocabulary()) {

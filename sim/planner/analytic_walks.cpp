@@ -194,12 +194,12 @@ double AnalyticBounder::path_s(const Choice& choice) {
     Choice key = choice;
     key.sharding = {.data_parallel = sharding_.has_wide_gradients(choice) ? DataParallel::ddp : DataParallel::zero3,
                     .pp_before_dp = choice.sharding.pp_before_dp};
-    const auto [entry, fresh] = paths_.try_emplace(key, 0.0);
-    if (!fresh) return entry->second;
+    const auto [path_s, fresh] = paths_.add(key, 0.0);
+    if (!fresh) return path_s;
     const Pipeline& pipeline = pipeline_of(choice);
     sum_chunks(choice, pipeline);
     // The next step begins on the first rank; later ranks may still be busy then.
-    return entry->second = kRounding * walk_passes(orders_of(choice), pass_costs(choice, pipeline)).front().end_s;
+    return path_s = kRounding * walk_passes(orders_of(choice), pass_costs(choice, pipeline)).front().end_s;
 }
 
 }  // namespace orrery::sim

@@ -357,15 +357,15 @@ class Lister {
 
     /// The first kind of data parallelism with which the pipeline is valid.
     std::optional<DataParallel> valid_kind(Choice choice) {
-        const auto [entry, fresh] = valid_kinds_.try_emplace(validity_key(choice));
-        if (!fresh) return entry->second;
+        const auto [known, fresh] = valid_kinds_.add(validity_key(choice));
+        if (!fresh) return known;
         for (const DataParallel kind : kinds_for(choice)) {
             choice.sharding.data_parallel = kind;
             if (!is_valid(choice)) continue;
-            entry->second = kind;
+            known = kind;
             break;
         }
-        return entry->second;
+        return known;
     }
 
     /// With a single replica nothing can be sharded.
@@ -376,9 +376,9 @@ class Lister {
 
     /// Index of the shardings that a valid pipeline may have.
     std::size_t shardings_for(const Choice& choice) {
-        const auto [entry, fresh] = shardings_.try_emplace(validity_key(choice), 0);
-        if (fresh) entry->second = list_shardings(choice);
-        return entry->second;
+        const auto [known, fresh] = shardings_.add(validity_key(choice), 0);
+        if (fresh) known = list_shardings(choice);
+        return known;
     }
 
     std::size_t list_shardings(Choice choice) {
@@ -436,14 +436,14 @@ class Lister {
         }
         if (choice.sharding.dp_shard > 0)
             key.sharding.dp_shard = choice.sharding.dp_shard < choice.dp * choice.cp ? 1 : 2;
-        const auto [entry, fresh] = valid_shardings_.try_emplace(key, false);
+        const auto [known, fresh] = valid_shardings_.add(key, false);
         if (fresh) {
-            entry->second = std::all_of(list_.recompute.begin(), list_.recompute.end(), [&](Recompute recompute) {
+            known = std::all_of(list_.recompute.begin(), list_.recompute.end(), [&](Recompute recompute) {
                 choice.recompute = recompute;
                 return is_valid(choice);
             });
         }
-        return entry->second;
+        return known;
     }
 
     const PlanRequest& request_;
@@ -465,7 +465,7 @@ class Lister {
 
 }  // namespace
 
-std::size_t ChoiceHash::operator()(const Choice& choice) const {
+std::uint64_t hash_of(const Choice& choice) {
     std::uint64_t hash = 0;
     const auto mix = [&](auto... values) {
         std::uint64_t word = 0;

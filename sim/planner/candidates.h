@@ -3,9 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sim/planner/planner.h"
@@ -57,11 +58,29 @@ struct Choice {
     [[nodiscard]] std::int64_t& relieved_layers() { return offload_layers != 0 ? offload_layers : recompute_layers; }
     [[nodiscard]] bool spreads_vocabulary() const { return vocabulary != program::VocabularyParallel::none; }
 };
-struct ChoiceHash {
-    std::size_t operator()(const Choice& choice) const;
-};
+[[nodiscard]] std::uint64_t hash_of(const Choice& choice);
+/// Values by choice, in the order of hashes: choices have many fields, of which most are the same.
 template <typename Value>
-using ByChoice = std::unordered_map<Choice, Value, ChoiceHash>;
+class ByChoice {
+  public:
+    /// The value of the choice, and whether it has just been added.
+    template <typename... Arguments>
+    std::pair<Value&, bool> add(const Choice& choice, Arguments&&... arguments) {
+        const auto [entry, fresh] =
+            values_.try_emplace({hash_of(choice), choice}, std::forward<Arguments>(arguments)...);
+        return {entry->second, fresh};
+    }
+    /// Null if the choice has none.
+    [[nodiscard]] const Value* find(const Choice& choice) const {
+        const auto entry = values_.find({hash_of(choice), choice});
+        return entry == values_.end() ? nullptr : &entry->second;
+    }
+    [[nodiscard]] std::size_t size() const { return values_.size(); }
+    void clear() { values_.clear(); }
+
+  private:
+    std::map<std::pair<std::uint64_t, Choice>, Value> values_;
+};
 
 /// Candidates with the same pipeline.
 struct Family {

@@ -374,13 +374,13 @@ class Search {
 
     /// Exact peak memory, context included.
     std::int64_t memory_of(const Choice& choice) {
-        const auto [entry, fresh] = memory_.try_emplace(choice, 0);
+        const auto [bytes, fresh] = memory_.add(choice, 0);
         if (fresh) {
             ++search_.candidate_lowerings;
             last_lowered_.emplace(choice, FewMicroBatches(plan_of(request_, choice)));
-            entry->second = last_lowered_->second.peak_memory_bytes();
+            bytes = last_lowered_->second.peak_memory_bytes();
         }
-        return entry->second;
+        return bytes;
     }
 
     LoweredBounds lowered_bounds_of(const Choice& choice) {
@@ -389,7 +389,7 @@ class Search {
         }
         ++search_.candidate_lowerings;
         const LoweredBounds found = lowerings_.take(choice);
-        memory_[choice] = found.peak_memory_bytes;
+        memory_.add(choice).first = found.peak_memory_bytes;
         return found;
     }
 

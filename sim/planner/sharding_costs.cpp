@@ -95,11 +95,10 @@ const ShardingCosts::Groups& ShardingCosts::groups_of(const Choice& choice) {
                      .sharding = {.data_parallel = DataParallel::zero1,
                                   .dp_shard = choice.sharding.dp_shard,
                                   .pp_before_dp = choice.sharding.pp_before_dp}};
-    const auto [entry, fresh] = groups_.try_emplace(key);
-    if (!fresh) return entry->second;
+    const auto [groups, fresh] = groups_.add(key);
+    if (!fresh) return groups;
     const program::Mesh mesh(plan_of(request_, key));
     const auto place = [&](program::GroupAxis axis) { return intern(mesh.group_of(axis, 0)); };
-    Groups& groups = entry->second;
     groups.dense = place(program::GroupAxis::dp);
     groups.expert = place(program::GroupAxis::edp);
     if (shards_partly(choice)) {
