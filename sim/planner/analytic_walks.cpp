@@ -146,6 +146,8 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         if (pipeline.has_head(stage)) chunk.before_gradients_s += base.of_kind.back().backward_s;
         chunk.has_experts = base.total(&LayerCost::expert_parameters, first, end) > 0;
         chunk.units = sharding_.units_of(choice, elements, pipeline.blocks(stage));
+        chunk.gradient_place =
+            sharding_.gradient_place(choice, elements, pipeline.has_embedding(stage) || pipeline.has_head(stage));
         add_regather(choice, pipeline, costs, elements, rank, stage, chunk);
     }
     return traffic;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "sim/program/task_timeline.h"
 
 namespace orrery::sim {
@@ -57,14 +58,15 @@ class PassWalk {
 
     /// A rank so far.
     struct Rank {
-        std::size_t next = 0;     // index into its order
-        double reduced_s = 0;     // when the reductions issued so far have ended
-        double gathered_s = 0;    // when the gathers issued so far have ended
-        double nic_s = 0;         // when the NIC has carried both
-        double sent_s = 0;        // when the last send has ended
-        double just_sent_s = 0;   // likewise, of the last task; 0 if it sends nothing
-        double unit_s = 0;        // duration of a unit of the last pass
-        double copied_s = 0;      // when the copies of the last forward have ended
+        std::size_t next = 0;                   // index into its order
+        double reduced_s = 0;                   // when the reductions issued so far have ended
+        std::array<double, 2> places_free_s{};  // when those that read each place for unstaged gradients have ended
+        double gathered_s = 0;                  // when the gathers issued so far have ended
+        double nic_s = 0;                       // when the NIC has carried both
+        double sent_s = 0;                      // when the last send has ended
+        double just_sent_s = 0;                 // likewise, of the last task; 0 if it sends nothing
+        double unit_s = 0;                      // duration of a unit of the last pass
+        double copied_s = 0;                    // when the copies of the last forward have ended
         double regathered_s = 0;  // when all updated parameters have been gathered, and those of each chunk
         std::vector<double> chunks_regathered_s;
     };
@@ -185,15 +187,15 @@ class PassWalk {
         return !awaits_send_.empty() && awaits_send_[rank][ranks_[rank].next];
     }
 
-    /// When the pass may begin so that the place of its gradients is free in time: those of a chunk that is one unit
-    /// take the place of those that the reduction before reads, unless they are staged. Experts write their first
-    /// gradients late, after their tokens have travelled.
+    /// When the pass may begin so that the place of its gradients is free in time, if the chunk is one unit and does
+    /// not stage them. Experts write their first gradients late, after their tokens have travelled.
     [[nodiscard]] double gradients_free_s(std::size_t rank, const ComputeTask& task) const {
         const RankTraffic& traffic = costs_.traffic[rank];
         const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
         const bool waits = traffic.reduces_each && !traffic.stages_gradients &&
-                           task.kind == ComputeTask::Kind::backward && chunk.units <= 1 && !chunk.has_experts;
-        return waits ? ranks_[rank].reduced_s - chunk.before_gradients_s : 0;
+                           task.kind == ComputeTask::Kind::backward && chunk.units <= 1 && !chunk.has_experts &&
+                           chunk.gradient_place >= 0;
+        return waits ? ranks_[rank].places_free_s[at(chunk.gradient_place)] - chunk.before_gradients_s : 0;
     }
 
     /// Delays the pass and lengthens it by its waits for copies.
@@ -295,9 +297,21 @@ class PassWalk {
             state.reduced_s = std::max(std::max(state.reduced_s, issue) + reduction, state.nic_s);
         }
         end += delay_s(std::min(beside, end - start), traffic.reduction_slowdown);
-        if (reduces) state.reduced_s = std::max(state.reduced_s, end + reduction / chunk.units);
+        if (reduces) {
+            state.reduced_s = std::max(state.reduced_s, end + reduction / chunk.units);
+            note_places(chunk, reduction, state);
+        }
         state.unit_s = seconds / chunk.units;
         return end;
+    }
+
+    /// The chunk's reduction has been issued.
+    static void note_places(const RankTraffic::OfChunk& chunk, double reduction, Rank& state) {
+        if (chunk.units <= 1 && chunk.gradient_place >= 0) {
+            state.places_free_s[at(chunk.gradient_place)] = state.reduced_s;
+        } else {
+            state.places_free_s.fill(state.reduced_s - reduction / chunk.units);  // its units take turns
+        }
     }
 
     /// When the updated parameters of the task's chunk have been gathered, if its input is there at `ready`.

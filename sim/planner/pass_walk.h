@@ -42,6 +42,8 @@ struct RankTraffic {
         double before_gradients_s = 0;                    // of a backward pass, at most: before its first gradients
         bool has_experts = false;
         double units = 1;  // that are gathered or reduced one after the other
+        /// Of a chunk that is one unit: which of the two places for unstaged gradients it takes; -1: not known.
+        int gradient_place = 0;
     };
     std::vector<OfChunk> chunks;
     bool reduces_each = false;      // after every backward pass; otherwise after the last one of the chunk

@@ -461,6 +461,13 @@ double ShardingCosts::units_of(const Choice& choice, const RankElements& own, st
     return std::max(1.0, static_cast<double>(blocks) / static_cast<double>(blocks_of_unit(choice, own)));
 }
 
+/// Units take turns in the order of their layers, after the root unit, if the chunk has one.
+int ShardingCosts::gradient_place(const Choice& choice, const RankElements& own, bool has_ends) const {
+    if (!has_ends) return 0;
+    if (has_root()) return 1;
+    return own.largest_chunk <= unit_cap(choice, own) ? 0 : -1;
+}
+
 double ShardingCosts::reductions(const Choice& choice) const {
     return reduces_units(choice) ? static_cast<double>(micro_batches_of(request_, choice)) : 1;
 }

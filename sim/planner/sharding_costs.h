@@ -69,6 +69,8 @@ class ShardingCosts {
     [[nodiscard]] double least_transfer_s(const Choice& choice);
     /// How many units of a chunk with so many blocks are reduced or gathered one after the other, at most.
     [[nodiscard]] double units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const;
+    /// RankTraffic::OfChunk::gradient_place of a chunk with the embedding or the head (`has_ends`) or without both.
+    [[nodiscard]] int gradient_place(const Choice& choice, const RankElements& own, bool has_ends) const;
     /// Whether backward passes add to gradients of their full type, which is wider than that of parameters
     /// (LayerCost::wide_gradients_s).
     [[nodiscard]] bool has_wide_gradients(const Choice& choice) const;

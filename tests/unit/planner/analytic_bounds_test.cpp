@@ -349,6 +349,24 @@ TEST(AnalyticBounds, ComeCloseForStagesThatGatherOnArrival) {
     }
 }
 
+/// The embedding and the head of a model that ties them are units of their own, so that the blocks of the last chunk
+/// have another place for their gradients than those of the chunks before.
+TEST(AnalyticBounds, ChunksWithTiedWeightsWaitForOtherReductions) {
+    Drawn drawn{.request = request_for("gpt3-175b", 1024, 1536, 2048, "megatron-core")};
+    drawn.request.rates = program::resolve_rates(drawn.request.implementation, drawn.request.cluster);
+    const topologies::Cluster cluster(drawn.request.cluster);
+    const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
+    const Choice choice{.dp = 64,
+                        .tp = 8,
+                        .pp = 2,
+                        .sequence_parallel = true,
+                        .schedule = Schedule::interleaved,
+                        .chunks = 2,
+                        .sharding = {.data_parallel = DataParallel::zero2, .dp_shard = 32, .pp_before_dp = true}};
+    const double step = timed(plan_of(drawn.request, choice), cluster, cost).step_time_s;
+    EXPECT_LT(traffic_of(drawn, cluster, cost, choice), step);
+}
+
 TEST(AnalyticBounds, Bf16MomentsTakeTwoBytesEach) {
     const auto states = [](const PlanRequest& request, const Choice& choice) {
         const topologies::Cluster cluster(request.cluster);
