@@ -29,7 +29,7 @@ struct CalibrateOptions {
     RefineOptions refine;
     FitOptions fit;
     CalibrateRowsOptions rows;
-    bool worker = false, compute = false, json = false, check = false;
+    bool worker = false, compute = false, quick = false, json = false, check = false;
     int ranks = 1;
 };
 
@@ -51,11 +51,15 @@ int run_worker(const CalibrateOptions& options) {
                                            "--worker-ranks",  std::to_string(options.ranks),
                                            "--worker-output", options.worker_output};
         if (options.compute) arguments.emplace_back("--worker-compute");
+        if (options.quick) arguments.emplace_back("--quick");
         return exec::launch_ranks({.ranks = options.ranks, .arguments = arguments, .timeout_s = kMeasurementTimeout_s});
     }
     exec::Transport transport;
     try {
-        const exec::Measurements measurements = exec::measure(transport, options.compute);
+        using enum exec::TimedOperators;
+        const exec::Measurements measurements = exec::measure(transport, !options.compute ? none
+                                                                         : options.quick  ? of_smallest
+                                                                                          : of_all);
         if (transport.rank() == 0) write_file_atomically(options.worker_output, exec::to_json_text(measurements));
     } catch (const std::exception& error) {
         transport.abort(kExitJobFailed, fmt::format("rank {}: {}", transport.rank(), error.what()));
@@ -144,6 +148,7 @@ int run_calibrate(const CalibrateOptions& options) {
         std::vector<std::string> arguments{"calibrate",           "--worker",        "--worker-ranks",
                                            std::to_string(ranks), "--worker-output", result};
         if (ranks == cores) arguments.emplace_back("--worker-compute");
+        if (options.quick) arguments.emplace_back("--quick");
         run_self(arguments, "measuring with " + std::to_string(ranks) + " ranks");
         jobs.push_back(exec::measurements_from_json_text(read_text_file(result), result));
     }
@@ -182,7 +187,8 @@ void add_worker(CLI::App& command, CalibrateOptions& options) {
 
 void add_calibrate(CLI::App& app, Action& chosen) {
     auto options = std::make_shared<CalibrateOptions>();
-    CLI::App* command = app.add_subcommand("calibrate", "Measure this machine for the cluster `local`; under a minute");
+    CLI::App* command =
+        app.add_subcommand("calibrate", "Measure this machine for the cluster `local`; a minute or two");
     CLI::Option* output = command->add_option(
         "--output", options->output, "Where to write the profile (default: where `--cluster local` looks for it)");
     CLI::Option* gpu =
@@ -223,11 +229,18 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         ->add_flag("--leave-devices-out", options->fit.leave_devices_out,
                    "Fit nothing: predict each device's collectives with figures derived from the other devices")
         ->needs(collectives);
+    command
+        ->add_flag("--quick", options->quick,
+                   "Time the operators of the smallest models alone: a rougher profile in a few seconds")
+        ->excludes(gpu)
+        ->excludes(from)
+        ->excludes(collectives)
+        ->excludes(rows);
     command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1")
         ->excludes(rows);
     add_worker(*command, *options);
     command->footer(
-        "Example: orrery calibrate --output local.cluster.json\n"
+        "Example: orrery calibrate --quick --output local.cluster.json\n"
         "A GPU: orrery calibrate --gpu dgx-h100 --output gpu.cluster.json\n"
         "Refine: orrery calibrate --from results --output refined.cluster.json\n"
         "Rates: orrery calibrate --rows published.json --output rates\n"

@@ -194,18 +194,18 @@ double context_bytes(Transport& transport, GroupHandle world) {
 
 }  // namespace
 
-Measurements measure(Transport& transport, bool compute) {
+Measurements measure(Transport& transport, TimedOperators operators) {
     Measurements result{.ranks = transport.world_size(), .cores = transport.cores()};
     std::optional<TransportMeter> transfers;
     if (transport.world_size() > 1) transfers.emplace(transport, result);
     result.context_bytes = context_bytes(transport, transfers ? transfers->group() : GroupHandle{});
     if (transfers) transfers->run();
-    if (compute) {
+    if (operators != TimedOperators::none) {
         transport.barrier();
         result.memory_bytes_per_s = copy_bytes_per_s();
         transport.barrier();
         OperatorSamples samples;
-        measure_operators(transport, samples);
+        measure_operators(transport, operators, samples);
         OperatorSamples::Samples timed = samples.samples();
         result.best_flops_per_s = timed.best_flops_per_s;
         result.matmuls = std::move(timed.matmuls);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/operator_meter.h"
 #include "exec/transport/transport.h"
 #include "topologies/cluster_spec.h"
 
@@ -25,8 +26,8 @@ struct Measurements {
     std::vector<topologies::TransportSample> transfers;
 };
 
-/// Collective; the result is complete on rank 0. With `compute` the operators are timed, too.
-[[nodiscard]] Measurements measure(Transport& transport, bool compute);
+/// Collective; the result is complete on rank 0.
+[[nodiscard]] Measurements measure(Transport& transport, TimedOperators operators);
 
 [[nodiscard]] std::string to_json_text(const Measurements& measurements);
 [[nodiscard]] Measurements measurements_from_json_text(const std::string& text, const std::string& file);

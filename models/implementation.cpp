@@ -1,6 +1,8 @@
 #include "models/implementation.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/embedded.h"
@@ -20,6 +22,19 @@ constexpr const char* kImplementationSchema = "orrery.implementation/1";
 
 bool shares_rates(const JsonReader& reader) {
     return reader.boolean_or("shares_rates", false);
+}
+
+/// By name: what each implementation is based on. Callers ask often, so that the files are read once.
+std::map<std::string, Base, std::less<>> nearest_bases() {
+    std::map<std::string, Base, std::less<>> nearest;
+    for (const EmbeddedFile& file : implementation_files()) {
+        const std::string name(file.name);
+        const JsonReader reader =
+            JsonReader::parse(std::string(file.content), "implementation " + name, JsonPolicy::lenient);
+        if (!reader.has("based_on")) continue;
+        nearest[name] = {.name = reader.string("based_on"), .shares_rates = shares_rates(reader)};
+    }
+    return nearest;
 }
 
 }  // namespace
@@ -58,18 +73,12 @@ std::vector<std::string> implementation_names() {
 }
 
 std::vector<Base> bases_of(const std::string& name) {
+    static const std::map<std::string, Base, std::less<>> nearest = nearest_bases();
     std::vector<Base> bases;
-    std::string at = name;
-    while (true) {
-        const auto files = implementation_files();
-        const auto file = std::find_if(files.begin(), files.end(), [&](const auto& one) { return one.name == at; });
-        if (file == files.end()) return bases;
-        const JsonReader reader =
-            JsonReader::parse(std::string(file->content), "implementation " + at, JsonPolicy::lenient);
-        if (!reader.has("based_on")) return bases;
-        at = reader.string("based_on");
-        bases.push_back({.name = at, .shares_rates = shares_rates(reader)});
+    for (auto base = nearest.find(name); base != nearest.end(); base = nearest.find(base->second.name)) {
+        bases.push_back(base->second);
     }
+    return bases;
 }
 
 Implementation load_implementation(const std::string& name) {

@@ -18,14 +18,17 @@ namespace orrery::models {
 namespace {
 
 /// Keyed by the "name" in each file, since names may contain dots, which are cut off from the embedded file name.
-std::map<std::string, std::string_view> zoo() {
-    std::map<std::string, std::string_view> result;
-    for (const EmbeddedFile& file : zoo_files()) {
-        const std::string text(file.content);
-        const std::string name = JsonReader::parse(text, "zoo/" + std::string(file.name)).string("name");
-        ORRERY_CHECK(result.emplace(name, file.content).second, "two models of the zoo are named " + name);
-    }
-    return result;
+const std::map<std::string, std::string_view>& zoo() {
+    static const std::map<std::string, std::string_view> models = [] {
+        std::map<std::string, std::string_view> found;
+        for (const EmbeddedFile& file : zoo_files()) {
+            const std::string text(file.content);
+            const std::string name = JsonReader::parse(text, "zoo/" + std::string(file.name)).string("name");
+            ORRERY_CHECK(found.emplace(name, file.content).second, "two models of the zoo are named " + name);
+        }
+        return found;
+    }();
+    return models;
 }
 
 /// Reads the file only once, since it may be a pipe.
@@ -45,7 +48,7 @@ std::vector<std::string> zoo_names() {
 }
 
 ModelSpec load_model(const std::string& name_or_path, ModelParts parts) {
-    const std::map<std::string, std::string_view> known = zoo();
+    const std::map<std::string, std::string_view>& known = zoo();
     if (const auto found = known.find(name_or_path); found != known.end()) {
         return model_from_json_text(std::string(found->second), "zoo/" + name_or_path);
     }

@@ -301,18 +301,21 @@ class Lister {
         }
     }
 
-    /// Numbers of ranks that share one set of shards: all, or those of a whole number of nodes, at least kShardSizeStep
-    /// apart. None if the request fixes the number and the kind shards nothing.
+    /// Numbers of ranks that share one set of shards: all, or those of a whole number of nodes, one of each range of
+    /// kShardSizeStep. None if the request fixes the number and the kind shards nothing.
     [[nodiscard]] std::vector<std::int64_t> shard_sizes(const Choice& choice, DataParallel kind) const {
         const std::int64_t ranks = choice.dp * choice.cp, asked = request_.dp_shard;
         const bool shards = row_of(kind).shards_states;
         if (asked != 0 && !shards) return {};
         if (asked != 0) return {asked == ranks ? 0 : asked};
         std::vector<std::int64_t> sizes{0};
+        std::int64_t next = 2;  // the least of the next range
         if (!request_.tries_shard_groups || !shards || choice.ep > 1) return sizes;
         for (const std::int64_t size : divisors(ranks)) {
             if (size < 2 || size == ranks || size * choice.tp % request_.cluster.devices_per_node != 0) continue;
-            if (sizes.back() == 0 || size >= kShardSizeStep * sizes.back()) sizes.push_back(size);
+            if (size < next) continue;
+            sizes.push_back(size);
+            while (next <= size) next *= kShardSizeStep;
         }
         return sizes;
     }

@@ -17,8 +17,9 @@ namespace orrery::sim {
 /// Every divisor up to this is tried as micro-batch size. Larger sizes lie at least an eighth apart: efficiency hardly
 /// changes between neighbours, and a batch with many divisors would multiply the search.
 inline constexpr std::int64_t kEveryMicroBatch = 32;
-/// Sets of shards of different sizes differ at least by this factor: the reduction among the sets and the memory change
-/// little between neighbours.
+/// Of the sizes of sets of shards from 2 to 7, from 8 to 31 and so on, each range this times as large as the one
+/// before, the smallest is tried: the reduction among the sets and the memory change little within a range. All meshes
+/// of a cluster try the same sizes where they can.
 inline constexpr std::int64_t kShardSizeStep = 4;
 
 /// Parts of a block, one bit for each models::BlockPart.

@@ -15,7 +15,7 @@ using nlohmann::json;
 /// still be timed.
 TEST(Calibrate, WritesAProfileThatPredictsPlans) {
     const Workplace here;
-    expect_done(here.run({"calibrate", "--output", "measured.json"}));
+    expect_done(here.run({"calibrate", "--quick", "--output", "measured.json"}));
     const json profile = json::parse(here.read("measured.json"));
     std::set<std::string> timed;
     for (const json& sample : profile.at("device").at("operator_samples")) {
