@@ -1,6 +1,7 @@
 #include "cli/parallel.h"
 
 #include <fmt/core.h>
+#include <oneapi/tbb/task_arena.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -61,8 +62,8 @@ void in_parallel(const std::string& verb, std::size_t count, const std::function
         }
     };
     std::vector<std::jthread> threads;
-    const std::size_t cores = std::max(1U, std::thread::hardware_concurrency());
-    for (std::size_t t = 1; t < std::min(cores, count); ++t) threads.emplace_back(run);
+    const auto most = static_cast<std::size_t>(std::max(1, tbb::this_task_arena::max_concurrency()));
+    for (std::size_t t = 1; t < std::min(most, count); ++t) threads.emplace_back(run);
     run();
     threads.clear();
     const auto first = std::find_if(errors.begin(), errors.end(), [](const auto& error) { return error != nullptr; });

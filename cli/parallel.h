@@ -7,9 +7,10 @@
 
 namespace orrery::cli {
 
-/// Calls work(0) to work(count - 1), each once, on as many threads as the machine has cores. Results must be stored by
-/// index, so that they do not depend on the number of threads. `verb` is shown: "predicting". If calls throw, the
-/// exception with the lowest index is rethrown after all calls have finished.
+/// Calls work(0) to work(count - 1), each once, on as many threads as the caller's task arena has (oneTBB): the cores
+/// of the machine, unless plan --threads says otherwise. Results must be stored by index, so that they do not depend on
+/// the number of threads. `verb` is shown: "predicting". If calls throw, the exception with the lowest index is
+/// rethrown after all calls have finished.
 void in_parallel(const std::string& verb, std::size_t count, const std::function<void(std::size_t)>& work);
 
 }  // namespace orrery::cli

@@ -349,14 +349,16 @@ void AnalyticBounder::sum_ranks(const Choice& choice, const Pipeline& pipeline) 
     }
 }
 
+std::int64_t AnalyticBounder::in_use_bytes(const Sharded& sharded, std::size_t rank, std::int64_t beside_states) const {
+    const double tensors = sharded.ranks[rank].state_bytes + static_cast<double>(beside_states);
+    return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
+}
+
 AnalyticBounds AnalyticBounder::memory_bounds(const Sums& sums, const Sharded& sharded) const {
     AnalyticBounds result;
     for (std::size_t i = 0; i < sums.ranks.size(); ++i) {
         const RankSums& rank = sums.ranks[i];
-        const auto in_use = [&](std::int64_t beside_states) {
-            const double tensors = sharded.ranks[i].state_bytes + static_cast<double>(beside_states);
-            return static_cast<std::int64_t>(sharded.context_bytes + tensors * (1 + cached_share_));
-        };
+        const auto in_use = [&](std::int64_t beside_states) { return in_use_bytes(sharded, i, beside_states); };
         result.least_state_bytes = std::max(result.least_state_bytes, in_use(0));
         result.least_lasting_bytes = std::max(result.least_lasting_bytes, in_use(rank.activation_bytes));
         result.least_memory_bytes = std::max(result.least_memory_bytes,
@@ -478,10 +480,9 @@ bool AnalyticBounder::all_states_exceed(const Choice& choice, const std::vector<
         one.sharding = shardings[i];
         if (one.sharding.data_parallel == DataParallel::dp) return false;
         const Sharded& sharded = sharded_of(one, pipeline, shardings, i);
-        const auto fits = [&](const ShardedRank& rank) {
-            return sharded.context_bytes + rank.state_bytes * (1 + cached_share_) <= static_cast<double>(limit_bytes);
-        };
-        if (std::ranges::all_of(sharded.ranks, fits)) return false;
+        bool fits = true;
+        for (std::size_t r = 0; r < sharded.ranks.size(); ++r) fits &= in_use_bytes(sharded, r, 0) <= limit_bytes;
+        if (fits) return false;
     }
     return true;
 }

@@ -235,6 +235,8 @@ class AnalyticBounder {
     void sum_draws(const Choice& choice, const Pipeline& pipeline);
     template <typename Visit>
     static void for_each_range(const Choice& choice, const Pipeline& pipeline, std::size_t stage, const Visit& visit);
+    /// Of one of Pipeline::ranks: its states and so many further bytes, with what the allocator holds beyond them.
+    [[nodiscard]] std::int64_t in_use_bytes(const Sharded& sharded, std::size_t rank, std::int64_t beside_states) const;
     [[nodiscard]] AnalyticBounds memory_bounds(const Sums& sums, const Sharded& sharded) const;
     [[nodiscard]] double step_bound_s(const Choice& choice, const Sums& sums, const Sharded& sharded) const;
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const Pipeline& pipeline, const Sums& sums,

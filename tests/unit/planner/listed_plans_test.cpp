@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/planner/planner_cases.h"
 #include "sim/program/rates.h"
+#include "tests/unit/planner/planner_cases.h"
 
 namespace orrery::sim {
 namespace {
