@@ -215,16 +215,18 @@ void add_calibrate(CLI::App& app, Action& chosen) {
     command->add_option("--profile", options->fit.profile, "The profile to fit: a device or a link of the catalogue")
         ->needs(collectives);
     CLI::Option* rows = add_rows(*command, options->rows)->excludes(gpu)->excludes(from)->excludes(collectives);
-    command
-        ->add_flag("--check", options->check,
-                   "Measure nothing: list the built-in fitted rates, and fail if there are too many or if one has no "
-                   "prior, too "
-                   "little information from runs, or no runs that it was fitted to")
-        ->excludes(gpu)
-        ->excludes(from)
-        ->excludes(collectives)
-        ->excludes(rows)
-        ->excludes(output);
+    CLI::Option* check =
+        command
+            ->add_flag(
+                "--check", options->check,
+                "Measure nothing: list the built-in fitted rates, and fail if there are too many or if one has no "
+                "prior, too "
+                "little information from runs, or no runs that it was fitted to")
+            ->excludes(gpu)
+            ->excludes(from)
+            ->excludes(collectives)
+            ->excludes(rows)
+            ->excludes(output);
     command
         ->add_flag("--leave-devices-out", options->fit.leave_devices_out,
                    "Fit nothing: predict each device's collectives with figures derived from the other devices")
@@ -235,7 +237,8 @@ void add_calibrate(CLI::App& app, Action& chosen) {
         ->excludes(gpu)
         ->excludes(from)
         ->excludes(collectives)
-        ->excludes(rows);
+        ->excludes(rows)
+        ->excludes(check);
     command->add_flag("--json", options->json, "Print JSON: orrery.cluster/1, with --collectives orrery.nccl_fit/1")
         ->excludes(rows);
     add_worker(*command, *options);

@@ -72,9 +72,8 @@ class AnalyticBounder {
     /// With full recomputation choice.recompute_layers counts the recomputed blocks of each chunk; -1 means all.
     /// choice.offload_layers likewise.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice);
-    /// The same for choice.sharding, the one of the shardings with this index. The shardings must always be the same
-    /// for a pipeline. Here and below, what does not depend on the sharding or on the micro-batch size is computed
-    /// once.
+    /// The same for choice.sharding, which has this index among the shardings. A pipeline must always be asked about
+    /// with the same shardings. What depends on the micro-batch size alone or on the sharding alone is computed once.
     [[nodiscard]] AnalyticBounds bounds(const Choice& choice, const std::vector<Sharding>& shardings,
                                         std::size_t index);
     /// bounds() of the choice with each of the shardings. Where the states alone exceed the limit, the step is not
@@ -207,9 +206,11 @@ class AnalyticBounder {
     void sum(const Choice& choice, const Pipeline& pipeline);
     /// The same sums, which are kept. Valid until the next call.
     const Sums& sums_of(const Choice& choice, const Pipeline& pipeline);
+    /// Without times.
     [[nodiscard]] Sharded shard(const Choice& choice, Pipeline& pipeline);
+    /// Fills in the times unless they are there.
     void add_times(const Choice& choice, const Pipeline& pipeline, Sharded& sharded);
-    /// Of choice.sharding, the one with this index.
+    /// One of Pipeline::sharded, that of choice.sharding, which has this index among the shardings.
     Sharded& sharded_of(const Choice& choice, Pipeline& pipeline, const std::vector<Sharding>& shardings,
                         std::size_t index);
     const StagesOfRanks& stages_of_ranks(const Choice& choice);

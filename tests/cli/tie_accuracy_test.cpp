@@ -2,7 +2,6 @@
 // several layouts.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <iostream>
 #include <map>
 #include <string>
@@ -15,8 +14,6 @@
 
 namespace orrery::test {
 namespace {
-
-constexpr std::size_t kMostRuns = 8;  // of a job
 
 struct PredictedRun {
     program::PlanResult predicted;
@@ -60,10 +57,9 @@ TEST(TieAccuracy, IntervalsOfRatiosHoldForPublishedRuns) {
     double held_pairs = 0, pairs = 0, share_of_jobs = 0;
     std::size_t counted = 0;
     for (const auto& [name, job] : measured_jobs()) {
-        if (job.size() < 2) continue;    // no ratio
-        std::vector<PredictedRun> runs;  // spread evenly over those of a large job, which take long to simulate
-        const std::size_t count = std::min(job.size(), kMostRuns);
-        for (std::size_t i = 0; i < count; ++i) runs.push_back(predicted_run(job[i * job.size() / count]));
+        if (job.size() < 2) continue;  // no ratio
+        std::vector<PredictedRun> runs;
+        for (const Measured& one : job) runs.push_back(predicted_run(one));
         double held = 0, all = 0;
         for (std::size_t i = 0; i < runs.size(); ++i) {
             for (std::size_t j = 0; j < i; ++j) {

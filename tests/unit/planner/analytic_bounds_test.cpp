@@ -306,8 +306,7 @@ std::pair<double, double> shares_of(const PlanRequest& request, const Choice& ch
 }
 
 TEST(AnalyticBounds, ComeCloseForOffloadedActivationsUnitsAndReductionsAtTheEnd) {
-    PlanRequest request = request_for("llama3-70b", 64, 128, 8192, "megatron-core");
-    request.rates = program::resolve_rates(request.implementation, request.cluster);
+    const PlanRequest request = with_rates(request_for("llama3-70b", 64, 128, 8192, "megatron-core"));
     for (const DataParallel kind : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
         for (const std::int64_t offloaded : {0, 10}) {
             const Choice choice{.dp = 8,
@@ -330,8 +329,7 @@ TEST(AnalyticBounds, ComeCloseForOffloadedActivationsUnitsAndReductionsAtTheEnd)
 /// Each stage gathers its updated parameters when the first micro-batch has arrived, adds to fp32 gradients, and waits
 /// for the copies of its activations.
 TEST(AnalyticBounds, ComeCloseForStagesThatGatherOnArrival) {
-    Drawn drawn{.request = request_for("deepseek-v3", 256, 512, 4096, "megatron-core")};
-    drawn.request.rates = program::resolve_rates(drawn.request.implementation, drawn.request.cluster);
+    const Drawn drawn{.request = with_rates(request_for("deepseek-v3", 256, 512, 4096, "megatron-core"))};
     const topologies::Cluster cluster(drawn.request.cluster);
     const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
     for (const std::int64_t offloaded : {0, 2}) {
@@ -350,10 +348,9 @@ TEST(AnalyticBounds, ComeCloseForStagesThatGatherOnArrival) {
 }
 
 /// The embedding and the head of a model that ties them are units of their own, so that the blocks of the last chunk
-/// have another place for their gradients than those of the chunks before.
+/// have another place for their gradients than those of other chunks.
 TEST(AnalyticBounds, ChunksWithTiedWeightsWaitForOtherReductions) {
-    Drawn drawn{.request = request_for("gpt3-175b", 1024, 1536, 2048, "megatron-core")};
-    drawn.request.rates = program::resolve_rates(drawn.request.implementation, drawn.request.cluster);
+    const Drawn drawn{.request = with_rates(request_for("gpt3-175b", 1024, 1536, 2048, "megatron-core"))};
     const topologies::Cluster cluster(drawn.request.cluster);
     const RooflineCost cost(drawn.request.cluster, drawn.request.rates);
     const Choice choice{.dp = 64,

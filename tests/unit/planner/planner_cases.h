@@ -11,6 +11,7 @@
 #include "sim/planner/lowered_bounds.h"
 #include "sim/planner/planner.h"
 #include "sim/program/program.h"
+#include "sim/program/rates.h"
 
 namespace orrery::sim {
 
@@ -28,6 +29,12 @@ inline PlanRequest request_for(const char* model, std::int64_t devices, std::int
     request.training.sequence_length = sequence;
     request.training.precision = program::precision_named("bf16");
     allow_every_technique(request);
+    return request;
+}
+
+/// With the rates that predict its step times.
+inline PlanRequest with_rates(PlanRequest request) {
+    request.rates = program::resolve_rates(request.implementation, request.cluster);
     return request;
 }
 
