@@ -14,6 +14,7 @@
 #include "sim/planner/candidates.h"
 #include "sim/planner/isolated_times.h"
 #include "sim/planner/scaled_program.h"
+#include "sim/program/layer_cache.h"
 #include "sim/program/peak_contents.h"
 #include "topologies/cluster.h"
 
@@ -142,6 +143,7 @@ class LayerCosting {
     const Excerpt excerpt_;
     PlanRequest few_;  // with the excerpt
     std::map<std::pair<Choice, bool>, Cut> cuts_;
+    program::LayerCache layers_;
     std::int64_t lowerings_ = 0;
 };
 

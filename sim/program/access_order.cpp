@@ -74,8 +74,9 @@ class SegmentOrder {
     };
     using Bytes = std::vector<LastUse>;
     using Cells = std::map<std::int64_t, Bytes>;  // by begin; each cell extends to the next
-    using Known = PerStream<StreamCounts>;  // by stream: what has completed when its last instruction has completed
 
+    void number_streams();
+    [[nodiscard]] std::size_t row(Stream stream) const { return rows_[stream]; }
     void note_uses(const ListedSegment& listed);
     void wait_for_uses(SegmentIndex here, const BodyOrder& order);
     void replace_uses(SegmentIndex here, const BodyOrder& order);
@@ -83,7 +84,7 @@ class SegmentOrder {
     void wait_for(const LastUse& last);
     [[nodiscard]] static Cells::iterator cut(Cells& cells, std::int64_t at);
     /// What has completed when the instruction begins, including what the segment's waits so far imply.
-    [[nodiscard]] StreamCounts known_at(const BodyOrder::Start& start) const;
+    [[nodiscard]] StreamCounts known_at(const BodyOrder& order, InstructionIndex instruction) const;
 
     const RankClass& ranks_;
     IndexedVector<SegmentIndex, ListedSegment>& list_;
@@ -91,9 +92,12 @@ class SegmentOrder {
     PerRegion<bool> has_untied_use_{};  // some use of the region is not BodyOrder::Use::is_tied
     bool tracks_ = false;               // some segment may have to wait
     PerRegion<Cells> cells_;
-    Known known_{};
-    IndexedVector<SegmentIndex, Known> known_after_;  // filled if tracks_
-    PerStream<LastUse> last_on_{};                    // by stream: the last segment with instructions there
+    StreamSet streams_ = 0;          // with instructions of the list
+    PerStream<std::size_t> rows_{};  // numbers these streams
+    std::size_t row_count_ = 0;
+    // By row: what has completed when the stream's last instruction has completed; after each segment, if tracks_.
+    std::vector<StreamCounts> known_, known_after_, known_now_;
+    PerStream<LastUse> last_on_{};  // by stream: the last segment with instructions there
     StreamCounts issued_{};
     StreamCounts waited_for_{};  // by the current segment
     struct Touched {
@@ -107,6 +111,7 @@ class SegmentOrder {
 
 ListOrder SegmentOrder::run() {
     for (const ListedSegment& listed : list_) note_uses(listed);
+    number_streams();
     for (const SegmentIndex here : list_.indices()) {
         ListedSegment& listed = list_[here];
         waited_for_ = {};
@@ -124,13 +129,20 @@ ListOrder SegmentOrder::run() {
     }
     for_each_stream(result_.streams, [&](Stream stream) {
         for_each_stream(result_.streams, [&](Stream other) {
-            if (known_[stream][other] == issued_[other]) result_.ended_by[other] |= only(stream);
+            if (known_[row(stream)][other] == issued_[other]) result_.ended_by[other] |= only(stream);
         });
     });
     return std::move(result_);
 }
 
+void SegmentOrder::number_streams() {
+    for_each_stream(streams_, [&](Stream stream) { rows_[stream] = row_count_++; });
+    known_.resize(row_count_);
+    if (tracks_) known_after_.reserve(list_.size() * row_count_);
+}
+
 void SegmentOrder::note_uses(const ListedSegment& listed) {
+    streams_ |= listed.order->streams;
     tracks_ = tracks_ || listed.after_all;
     for (const BodyOrder::Use& use : listed.order->uses) {
         const MemoryRange range = resolve(ranks_, listed.order->phase, listed.segment, use.part);
@@ -160,17 +172,18 @@ SegmentOrder::Cells::iterator SegmentOrder::cut(Cells& cells, std::int64_t at) {
     return cells.emplace_hint(next, at, next == cells.begin() ? Bytes{} : std::prev(next)->second);
 }
 
-StreamCounts SegmentOrder::known_at(const BodyOrder::Start& start) const {
+StreamCounts SegmentOrder::known_at(const BodyOrder& order, InstructionIndex instruction) const {
+    const BodyOrder::Start& start = order.starts[instruction];
     StreamCounts known = waited_for_;
-    for_each_stream(start.past, [&](Stream stream) { raise(known, known_[stream]); });
-    for (const Stream s : kStreams) {
+    for_each_stream(start.past & streams_, [&](Stream stream) { raise(known, known_[row(stream)]); });
+    for_each_stream(order.streams, [&](Stream s) {
         known[s] = std::max(known[s], start.done[s] > 0 ? issued_[s] + start.done[s] : 0);
-    }
+    });
     return known;
 }
 
 void SegmentOrder::wait_for(const LastUse& last) {
-    raise(waited_for_, known_after_[last.segment][last.stream]);
+    raise(waited_for_, known_after_[last.segment.position() * row_count_ + row(last.stream)]);
     const auto own = waits_.begin() + static_cast<std::ptrdiff_t>(first_wait_);
     const auto known = std::ranges::find(own, waits_.end(), last.stream, &SegmentWait::stream);
     if (known == waits_.end()) {
@@ -194,7 +207,7 @@ void SegmentOrder::wait_for_uses(SegmentIndex here, const BodyOrder& order) {
         for (auto cell = first; cell != end; ++cell) {
             for (const LastUse& last : cell->second) {
                 if (last.stream == use.stream || !(last.write || use.write)) continue;
-                if (!known.has_value()) known = known_at(order.starts[use.first]);
+                if (!known.has_value()) known = known_at(order, use.first);
                 if ((*known)[last.stream] >= last.position) continue;
                 wait_for(last);
                 known.reset();
@@ -218,22 +231,24 @@ void SegmentOrder::replace_uses(SegmentIndex here, const BodyOrder& order) {
 
 /// Updates what is known to have completed, now that the segment has been issued.
 void SegmentOrder::pass(SegmentIndex here, const BodyOrder& order) {
-    Known known = known_;
+    std::vector<StreamCounts>& known = known_now_;
+    known = known_;
     for_each_stream(order.streams, [&](Stream s) {
         if (!has(result_.streams, s)) {
-            const StreamCounts begin = known_at(order.starts[order.first[s]]);
+            const StreamCounts begin = known_at(order, order.first[s]);
             result_.begins_after[s] = only(s);
             for (const Stream other : kStreams) {
                 if (begin[other] > 0) result_.begins_after[s] |= only(other);
             }
         }
-        known[s] = known_at(order.starts[order.last[s]]);
-        known[s][s] = issued_[s] + order.on_stream[order.last[s]];
-        last_on_[s] = {s, true, here, known[s][s]};
+        StreamCounts& after = known[row(s)];
+        after = known_at(order, order.last[s]);
+        after[s] = issued_[s] + order.on_stream[order.last[s]];
+        last_on_[s] = {s, true, here, after[s]};
     });
-    for_each_stream(order.streams, [&](Stream stream) { issued_[stream] = known[stream][stream]; });
-    known_ = known;
-    if (tracks_) known_after_.push_back(known);
+    for_each_stream(order.streams, [&](Stream stream) { issued_[stream] = known[row(stream)][stream]; });
+    std::swap(known_, known);
+    if (tracks_) known_after_.insert(known_after_.end(), known_.begin(), known_.end());
     result_.streams |= order.streams;
 }
 

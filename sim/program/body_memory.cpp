@@ -32,7 +32,9 @@ struct Lifetimes {
         return order.starts[b.instruction].done[stream] >= order.on_stream[a.instruction];
     }
     [[nodiscard]] bool all_before(const Body& body, SlotIndex slot, Touch b) const {
-        return std::all_of(touches[slot].begin(), touches[slot].end(), [&](Touch use) { return before(body, use, b); });
+        // The last use is the one that most likely comes later.
+        return std::all_of(touches[slot].rbegin(), touches[slot].rend(),
+                           [&](Touch use) { return before(body, use, b); });
     }
 };
 

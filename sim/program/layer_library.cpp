@@ -57,8 +57,8 @@ LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKi
 
 }  // namespace
 
-LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
-    : plan_(plan), context_(context_of(plan, rules.gradient_dtype)) {
+LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules, LayerCache* cache)
+    : plan_(plan), cache_(cache), context_(context_of(plan, rules.gradient_dtype)) {
     common_.overwrites_gradients = rules.reduces_units;
     common_.adds_to_tied_gradient = ties_locally();
     if (!rules.shards_states) return;
@@ -74,6 +74,9 @@ LayerLibrary::LayerLibrary(const Plan& plan, const ShardingRules& rules)
 
 const LoweredLayer& LayerLibrary::layer(LayerKind kind, bool recomputed) {
     const LayerOptions options = layer_options(plan_, common_, kind, recomputed);
+    if (cache_ != nullptr) {
+        if (const LoweredLayer* const known = cache_->layer(plan_.model, kind, context_, options)) return *known;
+    }
     for (const LoweredLayer& known : layers_) {
         if (known.kind == kind && known.options == options) return known;
     }

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "sim/program/layer_cache.h"
 #include "sim/program/lowered_layer.h"
 #include "sim/program/program.h"
 #include "sim/program/vocabulary.h"
@@ -16,7 +17,8 @@ struct ShardingRules;
 /// Lowers each kind of layer of a plan once for each set of options.
 class LayerLibrary {
   public:
-    LayerLibrary(const Plan& plan, const ShardingRules& rules);
+    /// With a cache, layers that it keeps are those of the cache.
+    LayerLibrary(const Plan& plan, const ShardingRules& rules, LayerCache* cache = nullptr);
     /// `recomputed`: whether the plan's recomputation applies to this layer.
     [[nodiscard]] const LoweredLayer& layer(models::LayerKind kind, bool recomputed);
     /// A part of a vocabulary that is sharded over the stages.
@@ -27,6 +29,7 @@ class LayerLibrary {
 
   private:
     const Plan& plan_;
+    LayerCache* cache_ = nullptr;
     LayerOptions common_;  // options of all layers
     models::LayerContext context_;
     std::deque<LoweredLayer> layers_;

@@ -29,19 +29,20 @@ BodyId BodyLibrary::pass(const LoweredLayer& layer, Phase phase, const std::vect
     for (const Known& known : known_) {
         if (known.lowered == &layer && known.phase == phase && known.buckets == buckets) return known.body;
     }
-    const BodyId id = add(build_body(layer, phase, buckets));
+    const LayerCache::Pass* const cached = cache_ != nullptr && buckets.empty() ? cache_->pass(layer, phase) : nullptr;
+    const BodyId id = cached != nullptr ? add(cached->body, &cached->order) : add(build_body(layer, phase, buckets));
     known_.push_back({&layer, phase, buckets, id});
     return id;
 }
 
-BodyId BodyLibrary::add(Body body) {
+BodyId BodyLibrary::add(Body body, const BodyOrder* order) {
     const std::uint64_t hash = hash_of(body);
     const auto [first, last] = by_hash_.equal_range(hash);
     for (auto known = first; known != last; ++known) {
         if (this->body(known->second) == body) return known->second;
     }
     by_hash_.emplace(hash, program_.bodies.next_index());
-    orders_.push_back(order_of(body));
+    orders_.push_back(order != nullptr ? *order : order_of(body));
     return program_.bodies.add(std::move(body));
 }
 

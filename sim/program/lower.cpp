@@ -3,6 +3,7 @@
 // schedule (stage_actions).
 #include <algorithm>
 
+#include "sim/program/layer_cache.h"
 #include "sim/program/lowering.h"
 #include "sim/program/rank_layout.h"
 #include "sim/program/stage_actions.h"
@@ -68,13 +69,12 @@ void estimate_times(const Plan& plan, const Mesh& mesh, StepKind step, LayerLibr
     shape.activation_after_input = all > 0 ? std::min(1.0, kept / all) : 1.0;
 }
 
-}  // namespace
-
-Program lower(const Plan& plan, StepKind step) {
+/// The cache may be null. With one, memory is not measured.
+Program lower_with(const Plan& plan, StepKind step, LayerCache* cache) {
     Program program{.plan = std::make_shared<const Plan>(plan), .mesh = std::make_shared<const Mesh>(plan)};
     const Mesh& mesh = *program.mesh;
-    LayerLibrary layers(plan, sharding_rules(plan, mesh, 0));
-    BodyLibrary bodies(program);
+    LayerLibrary layers(plan, sharding_rules(plan, mesh, 0), cache);
+    BodyLibrary bodies(program, cache);
     ScheduleShape shape = schedule_shape(plan);
     if (plan.parallelism.data_parallel == DataParallel::dp) {
         lower_replicas(program, shape, layers, bodies);
@@ -101,10 +101,20 @@ Program lower(const Plan& plan, StepKind step) {
         const std::vector<ComputeTask>& order = orders[static_cast<std::size_t>(rank)];
         make_lists({program, layout, bodies, result, lists}, shape, order);
         StageActions(order, lists, shape, timeline, rules, result).list();
-        measure_memory(program, layout, bodies, result);
+        if (cache == nullptr) measure_memory(program, layout, bodies, result);
         program.classes.push_back(std::move(result));
     }
     return program;
+}
+
+}  // namespace
+
+Program lower(const Plan& plan, StepKind step) {
+    return lower_with(plan, step, nullptr);
+}
+
+Program lower(const Plan& plan, StepKind step, LayerCache& cache) {
+    return lower_with(plan, step, &cache);
 }
 
 }  // namespace orrery::program

@@ -36,9 +36,11 @@ class ListMaker : ListParts {
     void sum_over_tensor_ranks(BodyWriter& writer, const LaidChunk& chunk, const Unit& unit);
     void gather_buckets(ListBuilder& list, ChunkIndex chunk);
     void add_offload(ListBuilder& list, const LaidLayer& layer, bool out);
+    [[nodiscard]] static Body offload_body(std::int64_t bytes, bool out);
 
     const ScheduleShape& shape_;
     const models::DataParallelChoices& choices_ = plan.implementation.data_parallel;
+    std::map<std::pair<std::int64_t, bool>, BodyId> offload_bodies_;  // by bytes and direction
 };
 
 /// Whether a backward_weight pass of the chunk reads a slot of Space::hidden_in or hidden_gradient that lies in a
@@ -280,6 +282,14 @@ void ListMaker::gather_buckets(ListBuilder& list, ChunkIndex c) {
 void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out) {
     const std::int64_t bytes = layer.lowered->saved_bytes;
     if (bytes == 0) return;
+    const auto [known, fresh] = offload_bodies_.try_emplace({bytes, out});
+    if (fresh) known->second = bodies.add(offload_body(bytes, out));
+    Segment segment = layer.segment;
+    segment.body = known->second;
+    list.add(segment);
+}
+
+Body ListMaker::offload_body(std::int64_t bytes, bool out) {
     BodyWriter writer(Phase::offload);
     const auto slot = [&](Space space, const std::string& name) {
         return writer.slot(flat_slot(space, name, SlotRole::saved, DType::uint8, bytes));
@@ -289,7 +299,7 @@ void ListMaker::add_offload(ListBuilder& list, const LaidLayer& layer, bool out)
                               : writer.streaming(models::OpKind::copy_from_host, host, device);
     op.flops = 0;
     writer.op(op, out ? Stream::copy_out : Stream::copy_in, "", out ? Follows::computation : Follows::own);
-    list.add(layer.segment, writer.finish());
+    return writer.finish();
 }
 
 SegmentListId ListMaker::forward_list(const LaidChunk& chunk, bool first_of_step) {

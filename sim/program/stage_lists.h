@@ -10,6 +10,7 @@
 
 #include "sim/program/access_order.h"
 #include "sim/program/body_builder.h"
+#include "sim/program/layer_cache.h"
 #include "sim/program/rank_layout.h"
 #include "sim/program/schedule.h"
 
@@ -18,10 +19,10 @@ namespace orrery::program {
 /// The bodies of a Program. Equal bodies are stored once and shared by all layers and stages.
 class BodyLibrary {
   public:
-    explicit BodyLibrary(Program& program) : program_(program) {}
+    explicit BodyLibrary(Program& program, LayerCache* cache = nullptr) : program_(program), cache_(cache) {}
     [[nodiscard]] BodyId pass(const LoweredLayer& layer, Phase phase, const std::vector<BucketCut>& buckets);
     /// Adds the body unless an equal one exists, and returns its id.
-    BodyId add(Body body);
+    BodyId add(Body body) { return add(std::move(body), nullptr); }
     /// The instructions [first, end) of the body as a body of their own.
     BodyId part(BodyId whole, InstructionIndex first, InstructionIndex end);
     [[nodiscard]] const Body& body(BodyId id) const { return program_.bodies[id]; }
@@ -36,7 +37,11 @@ class BodyLibrary {
         std::vector<BucketCut> buckets;
         BodyId body = 0;
     };
+    /// `order`: of the body, if it is known.
+    BodyId add(Body body, const BodyOrder* order);
+
     Program& program_;
+    LayerCache* cache_ = nullptr;
     std::vector<Known> known_;
     std::multimap<std::uint64_t, BodyId> by_hash_;
     std::deque<BodyOrder> orders_;  // by BodyId

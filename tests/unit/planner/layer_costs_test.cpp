@@ -73,6 +73,43 @@ TEST(LayerCosts, OfAnyMicroBatchSizeFollowFromTwoLowerings) {
     }
 }
 
+/// Cuts share the lowered layers that are the same in all of them.
+TEST(LayerCosts, DoNotDependOnTheCutsCostedBefore) {
+    for (const char* model : {"llama3-8b", "mixtral-8x7b", "deepseek-v3"}) {
+        for (const char* implementation : {"orrery", "megatron-core", "torch-fsdp2"}) {
+            const PlanRequest request = request_for(model, 16, 64, 512, implementation);
+            const topologies::Cluster cluster(request.cluster);
+            const RooflineCost cost(request.cluster);
+            std::vector<Choice> choices{{},
+                                        {.micro_batch = 4},
+                                        {.tp = 2},
+                                        {.tp = 2, .recompute = program::Recompute::selective},
+                                        {.tp = 2, .recompute = program::Recompute::full},
+                                        {.tp = 2, .schedule = program::Schedule::zb_h1},
+                                        {.tp = 2, .cp = 2}};
+            if (request.model.has_experts()) {
+                choices.push_back({.dp = 2, .ep = 2});
+                choices.push_back({.dp = 4, .ep = 4});
+                choices.push_back({.tp = 2, .ep = 2});
+                choices.push_back({.tp = 2, .etp = 2});
+            }
+            for (Choice& choice : choices) choice.sequence_parallel = choice.tp > 1;
+            if (!request.model.has_experts()) choices.push_back({.tp = 2});
+            LayerCosting costing(request, cluster, cost);
+            for (const Choice& choice : choices) {
+                SCOPED_TRACE(std::string(model) + " " + implementation + " " + plan_of(request, choice).name);
+                const LayerCosts among = costing.all_costs(choice), alone = layer_costs(request, cluster, cost, choice);
+                ASSERT_EQ(among.of_kind.size(), alone.of_kind.size());
+                for (std::size_t kind = 0; kind < alone.of_kind.size(); ++kind) {
+                    SCOPED_TRACE(kind);
+                    expect_near(among.of_kind[kind], alone.of_kind[kind]);
+                }
+                EXPECT_EQ(among.block_transient_bytes, alone.block_transient_bytes);
+            }
+        }
+    }
+}
+
 /// 12 ranks on nodes of 8 exchange tokens in the least time if 6 are on each of two nodes.
 TEST(LayerCosts, TokensTakeNoLongerThanInAnyPlaceOfTheirGroup) {
     for (const char* implementation : {"megatron-core", "megatron-core-flex"}) {
