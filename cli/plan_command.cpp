@@ -547,9 +547,10 @@ void add_plan(CLI::App& app, Action& chosen) {
     add_space_options(*command, options->space);
     add_goal_options(*command, options->goal);
     command
-        ->add_option("--audit", options->audit,
-                     "Check the search instead of printing plans: simulate this many of the plans that each "
-                     "implementation's search excluded, drawn with --seed; exit code 1 if one is faster than rank 1")
+        ->add_option(
+            "--audit", options->audit,
+            "Check the search instead of printing plans: simulate this many of the plans that each "
+            "implementation's search excluded, drawn with --seed; exit code 1 if one beats rank 1 or its bound")
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 24));
     command->add_option("--data", options->data, "`synthetic`, or a text file whose bytes are the tokens")
         ->capture_default_str();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -456,13 +457,21 @@ const AnalyticBounder::Sums& AnalyticBounder::sums_of(const Choice& choice, cons
 
 void AnalyticBounder::bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
                                      std::vector<AnalyticBounds>& found, std::int64_t limit_bytes) {
+    std::vector<std::size_t> all(shardings.size());
+    std::iota(all.begin(), all.end(), 0);
+    bounds_of_some(choice, shardings, all, found, limit_bytes);
+}
+
+void AnalyticBounder::bounds_of_some(const Choice& choice, const std::vector<Sharding>& shardings,
+                                     std::span<const std::size_t> indices, std::vector<AnalyticBounds>& found,
+                                     std::int64_t limit_bytes) {
     Pipeline& pipeline = pipeline_of(choice);
     sum(choice, pipeline);
-    found.clear();
+    found.resize(shardings.size());
     Choice one = choice;
-    for (std::size_t i = 0; i < shardings.size(); ++i) {
+    for (const std::size_t i : indices) {
         one.sharding = shardings[i];
-        AnalyticBounds& bounds = found.emplace_back();
+        AnalyticBounds& bounds = found[i] = {};
         if (one.sharding.data_parallel == DataParallel::dp) continue;
         Sharded& sharded = sharded_of(one, pipeline, shardings, i);
         bounds = memory_bounds(sums_, sharded);
@@ -522,6 +531,19 @@ double AnalyticBounder::least_computation_s(const Choice& choice, const std::vec
         chunk.alone_forward_s = chunk.alone_backward_s = 0;
     }
     return summed_computation_s(smallest, pipeline);
+}
+
+double AnalyticBounder::least_shared_computation_s(const Choice& choice, std::int64_t efficient) {
+    Choice costed = choice;
+    costed.micro_batch = efficient;
+    const LayerCosts& costs = base_costs(costed);
+    const LayerCost& head = costs.of_kind.back();
+    const std::size_t last = costs.kinds->layers() - 1;
+    const double blocks_s = costs.total(&LayerCost::forward_s, 1, last) + costs.total(&LayerCost::backward_s, 1, last);
+    const double seconds = blocks_s + kLeastVocabularyShare * (head.forward_s + head.backward_s);
+    const auto samples = static_cast<double>(request_.training.global_batch_size / choice.dp);
+    return kRounding * kLeastShareOfEfficient * seconds / static_cast<double>(efficient) * samples /
+           static_cast<double>(choice.pp);
 }
 
 double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipeline& pipeline) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -51,18 +52,24 @@ struct AnalyticBounds {
 inline constexpr std::int64_t kEfficientPositions = 16'384;
 inline constexpr double kLeastShareOfEfficient = 0.92;
 
+/// Twice as many ranks for tp, cp or etp, on as many devices, leave at least this share of the computation's bound
+/// (least_shared_computation_s): parts of GEMMs are hardly more efficient than whole ones (tested for all meshes of
+/// several models).
+inline constexpr double kLeastShareOfHalf = 0.9;
+
 /// With vocabulary parallelism over p stages a rank's passes of the head and its loss take at least 1 / p of those of
 /// the whole head, less this share (tested for several models): a stage has the norm alone.
 inline constexpr double kLeastVocabularyShare = 0.9;
 
-/// By which share of the step the walk beside data-parallel communication may at most exceed the simulated step (tested
-/// for several models and implementations): with communication at the ends of a step, and with communication of every
-/// micro-batch.
-inline constexpr double kTrafficError = 5e-3, kUnitTrafficError = 1e-2;
-/// In addition, by which share of what the communication adds to the step: with communication of every micro-batch, or
-/// with experts, whose gradients and parameters travel in groups of their own; and with both beside copies of offloaded
-/// activations.
-inline constexpr double kAddedTrafficError = 8e-2, kExpertCopiesError = 0.3;
+/// By how much the walk beside data-parallel communication may at most exceed the simulated step (tested for several
+/// models, clusters and implementations): by the smaller of a share of the step and a share of what the communication
+/// adds to it. With communication of every micro-batch these are larger, and a further share of what it adds comes on
+/// top.
+struct TrafficError {
+    double of_step = 0, of_added = 0, further_of_added = 0;
+};
+inline constexpr TrafficError kTrafficError{.of_step = 2.5e-3, .of_added = 0.12};
+inline constexpr TrafficError kUnitTrafficError{.of_step = 1e-2, .of_added = 0.2, .further_of_added = 0.06};
 
 class AnalyticBounder {
   public:
@@ -81,6 +88,10 @@ class AnalyticBounder {
     void bounds_of_each(const Choice& choice, const std::vector<Sharding>& shardings,
                         std::vector<AnalyticBounds>& found,
                         std::int64_t limit_bytes = std::numeric_limits<std::int64_t>::max());
+    /// Those of the shardings with these indices; the others keep what they have.
+    void bounds_of_some(const Choice& choice, const std::vector<Sharding>& shardings,
+                        std::span<const std::size_t> indices, std::vector<AnalyticBounds>& found,
+                        std::int64_t limit_bytes);
     /// Whether the states alone exceed the limit with each of the shardings.
     [[nodiscard]] bool all_states_exceed(const Choice& choice, const std::vector<Sharding>& shardings,
                                          std::int64_t limit_bytes);
@@ -89,6 +100,9 @@ class AnalyticBounder {
     /// A lower one that holds for all of these sizes of the micro-batch (ascending), from the costs of layers with one
     /// of them.
     [[nodiscard]] double least_computation_s(const Choice& choice, const std::vector<std::int64_t>& micro_batches);
+    /// One that holds for all pipelines of the choice's degrees and for all sizes of the micro-batch among which this
+    /// one is efficient: some stage takes at least as long as their mean.
+    [[nodiscard]] double least_shared_computation_s(const Choice& choice, std::int64_t efficient);
     /// The largest of these sizes with at most kEfficientPositions for each tensor-parallel rank, or the smallest size.
     [[nodiscard]] std::int64_t efficient_micro_batch(const Choice& choice,
                                                      const std::vector<std::int64_t>& micro_batches) const;
@@ -192,6 +206,17 @@ class AnalyticBounder {
         std::int64_t transient_bytes = 0;
     };
     static constexpr std::size_t kMostSums = 8192;  // that are kept
+    /// Of hidden states between the ranks of a pipeline.
+    struct Transfers {
+        CommunicationTimes least;
+        std::vector<CommunicationTimes> between;  // from each rank to the next; empty: any stage may lie on any rank
+        [[nodiscard]] const CommunicationTimes& to_next(std::size_t rank) const {
+            return rank < between.size() ? between[rank] : least;
+        }
+        [[nodiscard]] const CommunicationTimes& to_previous(std::size_t rank) const {
+            return rank > 0 && rank <= between.size() ? between[rank - 1] : least;
+        }
+    };
 
     /// `is_wide`: with LayerCost::wide_gradients_s.
     const LayerCosts& costs_of(const Choice& choice, bool is_wide);
@@ -245,11 +270,12 @@ class AnalyticBounder {
     [[nodiscard]] bool has_path(const Choice& choice) const;
     /// Of the passes summed by sum_chunks.
     [[nodiscard]] PassCosts pass_costs(const Choice& choice, const Pipeline& pipeline);
+    [[nodiscard]] Transfers transfers_of(const Choice& choice);
     /// RankTraffic::OfChunk's regathers.
     void add_regather(const Choice& choice, const Pipeline& pipeline, const ShardedRank& costs,
                       const RankElements& elements, std::size_t rank, std::size_t stage, RankTraffic::OfChunk& chunk);
     [[nodiscard]] RankTraffic traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
-                                         std::size_t rank, double transfer_held);
+                                         std::size_t rank, const Transfers& transfers);
     [[nodiscard]] static std::vector<std::size_t> alike_ranks(const Pipeline& pipeline, const LayerCosts& costs);
     const PassOrders& orders_of(const Choice& choice);
 

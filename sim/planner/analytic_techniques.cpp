@@ -55,6 +55,7 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
         one_ago = copies;
     }
     const double after_s = chunk.forward_s - before.forward_s - of_offloaded(&LayerCost::forward_s);
+    chunk.copies.forward_waits_s = pass + after_s - chunk.forward_s;
     chunk.forward_s = pass + after_s;
     chunk.copies.after_s = std::max(0.0, copies - chunk.forward_s);
     // The time from the begin of a backward, if the first two blocks are back before it or are copied from then on.
@@ -77,6 +78,7 @@ void AnalyticBounder::offload_activations(const Choice& choice, const Pipeline& 
     const double narrow = backward_from(false, 0), wide = backward_from(false, 1);
     chunk.copies.before_s = std::min(backward_from(true, 0) - narrow, backward_from(true, 1) - wide);
     chunk.copies.uncopied_s = std::max(0.0, rest_s(1) - copy_s.back());
+    chunk.copies.backward_waits_s = narrow - chunk.backward_s;
     chunk.backward_s = narrow;
     chunk.wide_gradients_s = wide - narrow;
 }

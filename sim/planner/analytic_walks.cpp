@@ -102,7 +102,7 @@ void AnalyticBounder::add_regather(const Choice& choice, const Pipeline& pipelin
 }
 
 RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pipeline, const Sharded& sharded,
-                                        std::size_t rank, double transfer_held) {
+                                        std::size_t rank, const Transfers& transfers) {
     const std::size_t position = pipeline.like[rank];
     const ShardedRank& costs = sharded.ranks[position];
     const RankElements& elements = pipeline.elements[position];
@@ -121,7 +121,8 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         traffic.reduction_slowdown = sums.slowdown(costs.reduction.held, is_wide);
         traffic.gather_slowdown = sums.slowdown(costs.gather.held, is_wide);
         traffic.regather_slowdown = sums.slowdown(regather.held, is_wide);
-        traffic.transfer_slowdown = sums.slowdown(transfer_held, is_wide);
+        traffic.previous_slowdown = sums.slowdown(transfers.to_previous(rank).held, is_wide);
+        traffic.next_slowdown = sums.slowdown(transfers.to_next(rank).held, is_wide);
     }
     traffic.update_s = costs.update_s;
     const LayerCosts &base = base_costs(choice), &layers = costs_of(choice, false);
@@ -146,11 +147,22 @@ RankTraffic AnalyticBounder::traffic_of(const Choice& choice, const Pipeline& pi
         if (pipeline.has_head(stage)) chunk.before_gradients_s += base.of_kind.back().backward_s;
         chunk.has_experts = base.total(&LayerCost::expert_parameters, first, end) > 0;
         chunk.units = sharding_.units_of(choice, elements, pipeline.blocks(stage));
+        chunk.pieces = sharding_.pieces_of(choice, elements, pipeline.blocks(stage));
         chunk.gradient_place =
             sharding_.gradient_place(choice, elements, pipeline.has_embedding(stage) || pipeline.has_head(stage));
         add_regather(choice, pipeline, costs, elements, rank, stage, chunk);
     }
     return traffic;
+}
+
+AnalyticBounder::Transfers AnalyticBounder::transfers_of(const Choice& choice) {
+    Transfers transfers;
+    const std::vector<CommunicationTimes> all = sharding_.transfers(choice);
+    for (const CommunicationTimes& one : all) {
+        if (transfers.least.seconds == 0 || one.seconds < transfers.least.seconds) transfers.least = one;
+    }
+    if (row_of(choice.schedule).is_looped()) transfers.between = all;
+    return transfers;
 }
 
 double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Sharding>& shardings, std::size_t index) {
@@ -160,19 +172,12 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     add_times(choice, pipeline, sharded);
     sum(choice, pipeline);
     PassCosts costs = pass_costs(choice, pipeline);
-    const std::vector<CommunicationTimes> transfers = sharding_.transfers(choice);
-    CommunicationTimes transfer;
-    for (const CommunicationTimes& one : transfers) {
-        if (transfer.seconds == 0 || one.seconds < transfer.seconds) transfer = one;
-    }
-    costs.transfer_nic_s = transfer.nic_s;
-    if (row_of(choice.schedule).is_looped()) {
-        for (std::size_t r = 0; r < transfers.size(); ++r) {
-            costs.forward_transfer_s[r] = costs.backward_transfer_s[r + 1] = transfers[r].seconds;
-        }
-    }
+    const Transfers transfers = transfers_of(choice);
+    costs.transfer_nic_s = transfers.least.nic_s;
     for (std::size_t r = 0; r < pipeline.stages().size(); ++r) {
-        costs.traffic.push_back(traffic_of(choice, pipeline, sharded, r, transfer.held));
+        costs.forward_transfer_s[r] = transfers.to_next(r).seconds;
+        costs.backward_transfer_s[r] = transfers.to_previous(r).seconds;
+        costs.traffic.push_back(traffic_of(choice, pipeline, sharded, r, transfers));
     }
     // As simulated: the second step, from the end of the first one to its own.
     std::vector<double> ends_s;
@@ -182,13 +187,9 @@ double AnalyticBounder::traffic_s(const Choice& choice, const std::vector<Shardi
     for (const PassEnds& ends : walk_passes(orders_of(choice), costs)) end_s = std::max(end_s, ends.step_end_s);
     const double least = end_s - std::ranges::max(ends_s);
     const bool of_units = row_of(choice.sharding.data_parallel).shards_parameters || costs.traffic.front().reduces_each;
-    double bound = (1 - (of_units ? kUnitTrafficError : kTrafficError)) * least;
-    const bool has_experts = request_.model.has_experts();
-    if (of_units || has_experts) {
-        const bool copies = of_units && has_experts && choice.offload_layers != 0;
-        bound -= (copies ? kExpertCopiesError : kAddedTrafficError) * std::max(0.0, least - path_s(choice));
-    }
-    return bound;
+    const double added = std::max(0.0, least - path_s(choice));
+    const TrafficError& error = of_units ? kUnitTrafficError : kTrafficError;
+    return least - std::min(error.of_step * least, error.of_added * added) - error.further_of_added * added;
 }
 
 double AnalyticBounder::path_s(const Choice& choice) {

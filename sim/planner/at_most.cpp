@@ -101,7 +101,7 @@ class SearchOfDevices {
             double least = next.has_value() ? bounds.step_s(*next) : std::numeric_limits<double>::infinity();
             if (!open_.empty()) least = std::min(least, open_.top().first);
             if (open_.empty() || is_beaten(least)) {
-                found_.least_open_s = std::min(found_.least_open_s, least);
+                found_.least_open_s = std::min(found_.least_open_s, (1 - kStepTolerance) * least);
                 break;
             }
             const std::int64_t devices = open_.top().second;

@@ -1,5 +1,7 @@
 #include "sim/planner/audit.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,14 +32,15 @@ Audit audit_search(const PlanRequest& request, const topologies::Cluster& cluste
                    std::size_t samples, std::uint64_t seed, const RunAll& run_all) {
     std::vector<Pruned> pruned;
     Audit audit{.search = search_plans(request, cluster, keep, samples, seed, pruned)};
-    std::vector<std::pair<std::size_t, const Choice*>> drawn;  // stratum
+    std::vector<std::pair<std::size_t, const PrunedCandidate*>> drawn;  // stratum
     for (std::size_t s = 0; s < pruned.size(); ++s) {
-        for (const Choice& choice : pruned[s].sample) drawn.emplace_back(s, &choice);
+        for (const PrunedCandidate& one : pruned[s].sample) drawn.emplace_back(s, &one);
     }
     std::vector<Outcome> outcomes(drawn.size());
     run_all(drawn.size(), [&](std::size_t i) {
         const RooflineCost cost(request.cluster, request.rates);
-        outcomes[i] = outcome_of(plan_of(request, *drawn[i].second), audit.search.memory_limit_bytes, cluster, cost);
+        const program::Plan plan = plan_of(request, drawn[i].second->choice);
+        outcomes[i] = outcome_of(plan, audit.search.memory_limit_bytes, cluster, cost);
     });
     for (const Pruned& one : pruned) {
         audit.strata.push_back({.excluded_by = one.excluded_by, .candidates = one.candidates});
@@ -52,6 +55,11 @@ Audit audit_search(const PlanRequest& request, const topologies::Cluster& cluste
         const double ratio = outcome.step_time_s / best_s;
         stratum.least_ratio = std::min(stratum.least_ratio, ratio);
         if (ratio < 1 - kStepTolerance) stratum.faster.push_back(outcome.name);
+        const double bound_s = drawn[i].second->least_step_s;
+        if (outcome.step_time_s < bound_s) {
+            stratum.bounded.push_back(
+                fmt::format("{}: {:.2f}%", outcome.name, 100 * (bound_s / outcome.step_time_s - 1)));
+        }
     }
     return audit;
 }

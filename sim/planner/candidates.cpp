@@ -497,6 +497,34 @@ std::vector<std::int64_t> divisors(std::int64_t n) {
     return low;
 }
 
+Choice degrees_of(const Choice& choice) {
+    return {.tp = choice.tp,
+            .pp = choice.pp,
+            .cp = choice.cp,
+            .ep = choice.ep,
+            .etp = choice.etp,
+            .overlaps_experts = choice.overlaps_experts,
+            .sequence_parallel = choice.sequence_parallel};
+}
+
+std::vector<Choice> halves_of(const Choice& choice) {
+    std::vector<Choice> halves;
+    for (std::int64_t Choice::*degree : {&Choice::tp, &Choice::cp, &Choice::etp}) {
+        if (choice.*degree % 2 != 0) continue;
+        Choice& half = halves.emplace_back(degrees_of(choice));
+        half.*degree /= 2;
+        half.sequence_parallel = half.sequence_parallel && half.tp > 1;
+    }
+    return halves;
+}
+
+std::size_t CandidateList::mesh_end(std::size_t family) const {
+    const Choice mesh = degrees_of(families[family].choice);
+    std::size_t end = family + 1;
+    while (end < families.size() && degrees_of(families[end].choice) == mesh) ++end;
+    return end;
+}
+
 CandidateList list_candidates(const PlanRequest& request) {
     return Lister(request).list();
 }

@@ -101,6 +101,8 @@ struct CandidateList {
     std::int64_t considered = 0;  // candidates: a micro-batch size, a sharding and a kind of recomputation of a family
     std::int64_t left_out = 0;    // candidates whose micro-batch size divides but lies close to one that is tried
 
+    /// The end of the families that have the same degrees as this one; they follow one another.
+    [[nodiscard]] std::size_t mesh_end(std::size_t family) const;
     [[nodiscard]] const std::vector<Sharding>& shardings_of(const Family& family) const {
         return shardings[family.shardings];
     }
@@ -129,6 +131,10 @@ struct CandidateList {
 /// cannot use that many nodes.
 [[nodiscard]] CandidateList list_candidates(const PlanRequest& request);
 
+/// The choice reduced to the degrees that all pipelines on a mesh have in common, and those with half of its tp, cp or
+/// etp.
+[[nodiscard]] Choice degrees_of(const Choice& choice);
+[[nodiscard]] std::vector<Choice> halves_of(const Choice& choice);
 /// Micro-batches of a step.
 [[nodiscard]] std::int64_t micro_batches_of(const PlanRequest& request, const Choice& choice);
 /// Parallelism::model_copies().

@@ -64,6 +64,7 @@ class PassWalk {
         double gathered_s = 0;                  // when the gathers issued so far have ended
         double nic_s = 0;                       // when the NIC has carried both
         double sent_s = 0;                      // when the last send has ended
+        double sent_slowdown = 1;               // of computation beside it
         double just_sent_s = 0;                 // likewise, of the last task; 0 if it sends nothing
         double unit_s = 0;                      // duration of a unit of the last pass
         double copied_s = 0;                    // when the copies of the last forward have ended
@@ -161,12 +162,21 @@ class PassWalk {
         double start = std::max(before, ready);
         if (awaits_send(rank)) start = std::max(start, ranks_[rank].just_sent_s);
         if (!costs_.traffic.empty()) start = std::max(start, gradients_free_s(rank, task));
-        if (!costs_.copies.empty()) add_copies(rank, task, ready, start, seconds);
+        double waits = 0;
+        if (!costs_.copies.empty()) waits = add_copies(rank, task, ready, start, seconds);
+        double regathered = 0;
+        if (!costs_.traffic.empty() && is_first(task)) {
+            const RankTraffic::OfChunk& chunk = costs_.traffic[rank].chunks[task.chunk.position()];
+            regathered = end_regather(rank, task, start);
+            start = std::max(start, regathered - chunk.regather_s + chunk.regather_lead_s);
+        }
         ends.last_start_s = start;
         ends.end_s = start + seconds;
-        if (!costs_.traffic.empty()) ends.end_s = end_beside_traffic(rank, task, before, start, seconds);
         if (!costs_.copies.empty() && task.kind == ComputeTask::Kind::forward) {
             ranks_[rank].copied_s = ends.end_s + costs_.copies[rank][task.chunk.position()].after_s;
+        }
+        if (!costs_.traffic.empty()) {
+            ends.end_s = end_beside_traffic(rank, task, {before, start, seconds - waits, waits, regathered});
         }
         send(rank, stage, task);
     }
@@ -178,7 +188,10 @@ class PassWalk {
         const bool is_end = forward ? stage + 1 == holders_.size() : stage == 0;
         const bool sends = !is_end && holders_[forward ? stage + 1 : stage - 1] != rank;
         double& arrives = (forward ? forward_ : backward_)[key(stage, task)] = ends_[rank].end_s;
-        if (sends) ranks_[rank].sent_s = arrives += transfer_s(rank, forward);
+        if (sends) {
+            ranks_[rank].sent_s = arrives += transfer_s(rank, forward);
+            if (!costs_.traffic.empty()) ranks_[rank].sent_slowdown = transfer_slowdown(rank, forward);
+        }
         ranks_[rank].just_sent_s = sends ? arrives : 0;
     }
 
@@ -198,17 +211,19 @@ class PassWalk {
         return waits ? ranks_[rank].places_free_s[at(chunk.gradient_place)] - chunk.before_gradients_s : 0;
     }
 
-    /// Delays the pass and lengthens it by its waits for copies.
-    void add_copies(std::size_t rank, const ComputeTask& task, double ready, double& start, double& seconds) const {
+    /// Delays the pass and lengthens it by its waits for copies. Returns all waits for copies within it.
+    double add_copies(std::size_t rank, const ComputeTask& task, double ready, double& start, double& seconds) const {
         const ChunkCopies& copies = costs_.copies[rank][task.chunk.position()];
-        if (!copies.offloads) return;
+        if (!copies.offloads) return 0;
         const double copied_s = ranks_[rank].copied_s;
         if (task.kind == ComputeTask::Kind::forward) {
             start = std::max(start, copied_s);
-            return;
+            return copies.forward_waits_s;
         }
         const double begin = std::max({ends_[rank].end_s, copied_s, costs_.copies_after_input ? ready : 0.0});
-        seconds += std::max(0.0, copies.before_s + begin - start - copies.uncopied_s);
+        const double more = std::max(0.0, copies.before_s + begin - start - copies.uncopied_s);
+        seconds += more;
+        return copies.backward_waits_s + more;
     }
 
     [[nodiscard]] double seconds_of(std::size_t rank, const ComputeTask& task) const {
@@ -228,7 +243,12 @@ class PassWalk {
         if (sender == rank) return 0;
         const double seconds = (forward ? costs_.forward_transfer_s : costs_.backward_transfer_s)[sender];
         return delay_s(std::clamp(ends_[rank].end_s - (ready - seconds), 0.0, seconds),
-                       costs_.traffic[rank].transfer_slowdown);
+                       transfer_slowdown(rank, !forward));
+    }
+
+    /// Beside transfers between the rank and that of the next stage, or of the previous one.
+    [[nodiscard]] double transfer_slowdown(std::size_t rank, bool next) const {
+        return next ? costs_.traffic[rank].next_slowdown : costs_.traffic[rank].previous_slowdown;
     }
 
     /// By how much computation is delayed beside communication of so many seconds, at least: those of its operators
@@ -252,13 +272,20 @@ class PassWalk {
         return seconds;
     }
 
+    struct Pass {
+        double before = 0, start = 0;  // when the rank could begin it, and when its inputs are there too
+        double seconds = 0;            // that it computes
+        double waits = 0;              // that it also waits for copies, if nothing else delays it
+        double regathered = 0;         // when the parameters of a first forward have been gathered
+    };
+
     /// When the pass ends. Issues the gather before it and the reduction after it.
-    double end_beside_traffic(std::size_t rank, const ComputeTask& task, double before, double start, double seconds) {
+    double end_beside_traffic(std::size_t rank, const ComputeTask& task, const Pass& pass) {
         const RankTraffic& traffic = costs_.traffic[rank];
         const RankTraffic::OfChunk& chunk = traffic.chunks[task.chunk.position()];
         Rank& state = ranks_[rank];
-        const double regathered = is_first(task) ? end_regather(rank, task, start) : 0;
-        if (is_first(task)) start = std::max(start, regathered - chunk.regather_s + chunk.regather_lead_s);
+        const double start = pass.start;
+        double seconds = pass.seconds;
         const bool is_forward = task.kind == ComputeTask::Kind::forward;
         const bool has_gradients =
             task.kind == ComputeTask::Kind::backward || task.kind == ComputeTask::Kind::backward_weight;
@@ -269,13 +296,13 @@ class PassWalk {
         if (reduces && traffic.stages_gradients && chunk.units <= 1) {
             end = std::max(end, state.reduced_s + chunk.staging_s);
         }
-        end += delay_s(std::min(seconds, std::max(0.0, state.sent_s - start)), traffic.transfer_slowdown);
+        end += delay_s(std::min(seconds, std::max(0.0, state.sent_s - start)), state.sent_slowdown);
         end += delay_s(std::clamp(state.regathered_s - start, 0.0, seconds), traffic.regather_slowdown);
-        if (is_first(task) && chunk.units > 1) end = std::max(end, regathered + seconds / chunk.units);
+        if (is_first(task) && chunk.units > 1) end = std::max(end, pass.regathered + seconds / chunk.units);
         const bool uses_parameters = is_forward ? traffic.gathers_forward : traffic.gathers_backward;
         if (chunk.gather_s > 0 && uses_parameters && task.kind != ComputeTask::Kind::backward_weight) {
             // A unit is gathered while the one before it is used.
-            const double issue = std::max({0.0, before - state.unit_s, state.gathered_s});
+            const double issue = std::max({0.0, pass.before - state.unit_s, state.gathered_s});
             // The NIC is shared evenly with reductions.
             const double shared = std::clamp(state.nic_s - issue, 0.0, chunk.gather_nic_s);
             state.gathered_s = issue + std::max(chunk.gather_s, chunk.gather_nic_s + shared);
@@ -290,18 +317,19 @@ class PassWalk {
             nic += chunk.replication_nic_s;
         }
         if (reduces) {
-            // Units are reduced one by one from the end of the first one's computation on.
-            const double issue = start + seconds / chunk.units;
+            // Pieces are reduced one by one from the end of the first one's computation on.
+            const double issue = start + seconds / chunk.pieces;
             beside += reduction * (chunk.units - 1) / chunk.units;
             state.nic_s = std::max(state.nic_s, issue) + nic;
             state.reduced_s = std::max(std::max(state.reduced_s, issue) + reduction, state.nic_s);
         }
         end += delay_s(std::min(beside, end - start), traffic.reduction_slowdown);
+        end = std::max(end, start + seconds + pass.waits);
         if (reduces) {
-            state.reduced_s = std::max(state.reduced_s, end + reduction / chunk.units);
+            state.reduced_s = std::max(state.reduced_s, end + reduction / chunk.pieces);
             note_places(chunk, reduction, state);
         }
-        state.unit_s = seconds / chunk.units;
+        state.unit_s = (seconds + pass.waits) / chunk.units;
         return end;
     }
 

@@ -41,7 +41,8 @@ struct RankTraffic {
         double staging_s = 0;                             // casts of its gradients before their reduction
         double before_gradients_s = 0;                    // of a backward pass, at most: before its first gradients
         bool has_experts = false;
-        double units = 1;  // that are gathered or reduced one after the other
+        double units = 1;   // that are gathered one after the other
+        double pieces = 1;  // in which its gradients are reduced one after the other, at most
         /// Of a chunk that is one unit: which of the two places for unstaged gradients it takes; -1: not known.
         int gradient_place = 0;
     };
@@ -51,16 +52,19 @@ struct RankTraffic {
     bool stages_gradients = false;  // casts them into a buffer at the end of a pass, from which they are reduced
     bool gathers_forward = false;   // zero3
     bool gathers_backward = false;
-    double reduction_slowdown = 1, gather_slowdown = 1, regather_slowdown = 1, transfer_slowdown = 1;
+    double reduction_slowdown = 1, gather_slowdown = 1, regather_slowdown = 1;
+    double previous_slowdown = 1, next_slowdown = 1;  // beside transfers from or to the previous and the next stage
     double update_s = 0;
     double regather_nic_s = 0;  // of all chunks
 };
 
 /// What copies of offloaded activations add to the passes of a chunk. A forward ends its copies before the next pass
-/// begins. A backward begins its copies after the pass before it and its copies.
+/// begins. A backward begins its copies after the pass before it and its copies. Communication that delays a pass also
+/// hides its waits for copies.
 struct ChunkCopies {
-    double after_s = 0;     // copies that remain after a forward
-    double before_s = 0;    // by how much a backward is longer whose copies begin with it
+    double forward_waits_s = 0, backward_waits_s = 0;  // parts of the passes in which they wait for copies
+    double after_s = 0;                                // copies that remain after a forward
+    double before_s = 0;                               // by how much a backward is longer whose copies begin with it
     double uncopied_s = 0;  // what a backward computes before it needs copies, beyond the first of them
     bool offloads = false;
 };

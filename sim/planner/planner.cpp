@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include "core/error.h"
+#include "core/index.h"
 #include "core/units.h"
 #include "sim/planner/ahead.h"
 #include "sim/planner/analytic_bounds.h"
@@ -18,6 +20,7 @@
 #include "sim/planner/candidates.h"
 #include "sim/planner/lowered_bounds.h"
 #include "sim/planner/misfits.h"
+#include "sim/planner/node_space.h"
 #include "sim/planner/part_sets.h"
 #include "sim/planner/pruned.h"
 #include "sim/planner/search_queue.h"
@@ -43,13 +46,12 @@ class Search {
           best_(keep, prove, rivals),
           cost_(request.cluster, request.rates),
           bounder_(request, cluster, cost_),
-          list_(list_candidates(request)),
-          part_sets_(part_sets(request, cluster, cost_)) {}
+          space_(request, part_sets(request, cluster, cost_)) {}
 
     PlanSearch run() {
         search_.considered = list_.considered;
         search_.left_out = list_.left_out;
-        list_families();
+        list_meshes();
         limit_ = memory_per_rank_bytes(plan_of(request_, choice_of({.rung = Rung::flat})),
                                        request_.memory_margin_gib);  // the same for every plan
         if (request_.max_memory_bytes > 0) limit_ = std::min(limit_, request_.max_memory_bytes);
@@ -84,94 +86,92 @@ class Search {
         std::mt19937_64 random(seed);
         for (const auto& [name, nodes] : strata) {
             Pruned& one = found.emplace_back(Pruned{.excluded_by = name});
-            for (const Node& node : nodes) one.candidates += candidates_of(node);
+            for (const Node& node : nodes) one.candidates += space_.candidates_of(node);
             const bool has_many = one.candidates > std::ssize(nodes);  // whole pipelines or blocks
             for (std::size_t i = 0; i < (has_many ? each : std::min(each, nodes.size())); ++i) {
-                one.sample.push_back(draw(has_many ? nodes[random() % nodes.size()] : nodes[i], random));
+                const Node& node = has_many ? nodes[random() % nodes.size()] : nodes[i];
+                one.sample.push_back({draw(node, random), node.least_step_s});
             }
         }
         if (refused_.empty()) return found;
         found.push_back({.excluded_by = "memory", .candidates = std::ssize(refused_)});
         for (std::size_t i = 0; i < std::min(each, refused_.size()); ++i) {
             std::swap(refused_[i], refused_[i + random() % (refused_.size() - i)]);
-            found.back().sample.push_back(refused_[i]);
+            found.back().sample.push_back({refused_[i]});
         }
         return found;
     }
 
   private:
-    /// Candidates that the node stands for.
-    [[nodiscard]] std::int64_t candidates_of(const Node& node) const {
-        if (node.rung > Rung::misfit) return 1;
-        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
-        const std::vector<Sharding>& shardings = shardings_of(node);
-        if (node.rung == Rung::misfit) {
-            const std::int64_t ways =
-                list_.savings_of(family.choice, shardings[static_cast<std::size_t>(node.sharding)]);
-            return std::max<std::int64_t>(1, ways - 1);
-        }
-        std::int64_t candidates = 0;
-        for (const Sharding& sharding : shardings) candidates += list_.savings_of(family.choice, sharding);
-        return candidates * (node.rung == Rung::family ? std::ssize(family.micro_batches) : 1);
-    }
-    /// One of these candidates.
-    [[nodiscard]] Choice draw(Node node, std::mt19937_64& random) {
-        const auto index = [&](std::size_t count) { return random() % count; };
-        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
-        const std::vector<Sharding>& shardings = shardings_of(node);
-        const auto sharding = [&]() -> const Sharding& { return shardings[static_cast<std::size_t>(node.sharding)]; };
-        if (node.rung == Rung::family) node.micro_batch = static_cast<std::int32_t>(index(family.micro_batches.size()));
-        if (node.rung <= Rung::block) {
-            do node.sharding = static_cast<std::int32_t>(index(shardings.size()));
-            while (list_.savings_of(family.choice, sharding()) == 0);
-        }
-        if (node.rung <= Rung::misfit) {
-            node.recompute = list_.recompute[index(list_.recompute.size())];
-            node.part_set = static_cast<std::int16_t>(index(part_sets_.size()));
-            node.offloads = list_.must_offload_activations(sharding()) ||
-                            (list_.may_offload_activations(family.choice) && index(list_.recompute.size() + 1) == 0);
-            if (node.offloads) node.recompute = Recompute::none;
-        }
-        node.rung = Rung::flat;
-        Choice choice = choice_of(node);
-        if (node.has_layers() && choice.relieved_layers() < 0) {
+    /// One of the candidates that the node stands for.
+    [[nodiscard]] Choice draw(const Node& node, std::mt19937_64& random) {
+        Choice choice = space_.draw(node, random);
+        const bool has_layers = choice.recompute == Recompute::full || choice.offload_layers != 0;
+        if (has_layers && choice.relieved_layers() < 0) {
             const auto blocks = static_cast<std::size_t>(std::max<std::int64_t>(1, bounder_.largest_chunk(choice)));
-            choice.relieved_layers() = static_cast<std::int64_t>(1 + index(blocks));
+            choice.relieved_layers() = static_cast<std::int64_t>(1 + random() % blocks);
         }
         return choice;
     }
 
-    [[nodiscard]] bool allows(Recompute kind) const {
-        return std::find(list_.recompute.begin(), list_.recompute.end(), kind) != list_.recompute.end();
-    }
-
+    [[nodiscard]] Choice choice_of(const Node& node) const { return space_.choice_of(node); }
     [[nodiscard]] const std::vector<Sharding>& shardings_of(const Node& node) const {
-        return list_.shardings_of(list_.families[static_cast<std::size_t>(node.family)]);
+        return space_.shardings_of(node);
+    }
+    /// The bounds of torch DataParallel are zero.
+    [[nodiscard]] bool has_no_bounds(const Family& family) const {
+        return list_.shardings_of(family).front().data_parallel == program::DataParallel::dp;
     }
 
-    [[nodiscard]] Choice choice_of(const Node& node) const {
-        const Family& family = list_.families[static_cast<std::size_t>(node.family)];
-        Choice choice = family.choice;
-        choice.micro_batch = family.micro_batches[static_cast<std::size_t>(node.micro_batch)];
-        choice.recompute = node.recompute;
-        if (node.rung <= Rung::block) return choice;
-        choice.sharding = shardings_of(node)[static_cast<std::size_t>(node.sharding)];
-        if (node.recompute == Recompute::selective) {
-            choice.recompute_parts = part_sets_[static_cast<std::size_t>(node.part_set)];
+    void list_meshes() {
+        for (std::size_t f = 0; f < list_.families.size(); f = list_.mesh_end(f)) {
+            ++misfits_.open(list_.families[f].choice);
+            push(NodeSpace::mesh_node(f));
         }
-        (node.offloads ? choice.offload_layers : choice.recompute_layers) = node.layers;
-        return choice;
     }
 
-    void list_families() {
-        for (std::size_t f = 0; f < list_.families.size(); ++f) {
+    /// Bounds a mesh by those with half of one of its degrees, as long as these have a higher bound for it; then by its
+    /// own computation.
+    void bound_mesh(Node node) {
+        const auto first = static_cast<std::size_t>(node.family);
+        double& known = mesh_bounds_.add(degrees_of(list_.families[first].choice), 0.0).first;
+        double least_s = known;
+        for (const Choice& half : halves_of(list_.families[first].choice)) {
+            const double* const of_half = mesh_bounds_.find(half);
+            if (of_half != nullptr) least_s = std::max(least_s, kLeastShareOfHalf * *of_half);
+        }
+        if (least_s == known) {
+            node.rung = Rung::mesh;
+            least_s = std::max(least_s, least_computation_on_mesh_s(first));
+        }
+        known = least_s;
+        push(node, least_s);
+    }
+
+    /// Of the pipelines on the mesh of this family.
+    double least_computation_on_mesh_s(std::size_t first) {
+        double least_s = std::numeric_limits<double>::infinity();
+        std::int64_t size = 0;  // most pipelines of a mesh have the same
+        for (std::size_t f = first; f < list_.mesh_end(first); ++f) {
             const Family& family = list_.families[f];
-            ++misfits_.open(family.choice);
-            // The bounds of torch DataParallel are zero.
-            const bool is_dp = list_.shardings_of(family).front().data_parallel == program::DataParallel::dp;
-            push({.least_step_s = is_dp ? 0 : bounder_.least_computation_s(family.choice, family.micro_batches),
-                  .family = static_cast<std::int32_t>(f)});
+            if (has_no_bounds(family)) return 0;
+            const std::int64_t efficient = bounder_.efficient_micro_batch(family.choice, family.micro_batches);
+            if (efficient == std::exchange(size, efficient)) continue;
+            least_s = std::min(least_s, bounder_.least_shared_computation_s(family.choice, efficient));
         }
+        return least_s;
+    }
+
+    void list_pipelines(Node node) {
+        const auto first = static_cast<std::size_t>(node.family);
+        for (std::size_t f = first; f < list_.mesh_end(first); ++f) {
+            const Family& family = list_.families[f];
+            Node pipeline = NodeSpace::pipeline_node(f);
+            pipeline.least_step_s = node.least_step_s;
+            push(pipeline,
+                 has_no_bounds(family) ? 0 : bounder_.least_computation_s(family.choice, family.micro_batches));
+        }
+        misfits_.open(list_.families[first].choice) += static_cast<std::int64_t>(list_.mesh_end(first) - first) - 1;
     }
 
     /// Pushes a block for each micro-batch size, unless the states of all shardings are too large.
@@ -190,14 +190,12 @@ class Search {
             }
             return;
         }
-        const bool is_dp = shardings.front().data_parallel == program::DataParallel::dp;
         node.rung = Rung::block;
         misfits_.open(choice) += std::ssize(family.micro_batches);
         for (std::size_t i = 0; i < family.micro_batches.size(); ++i) {
             choice.micro_batch = family.micro_batches[i];
             node.micro_batch = static_cast<std::int32_t>(i);
-            if (!is_dp) node.least_step_s = bounder_.least_computation_s(choice);
-            push(node);
+            push(node, has_no_bounds(family) ? 0 : bounder_.least_computation_s(choice));
         }
     }
 
@@ -205,46 +203,42 @@ class Search {
     /// tried. As both only add time, the bound without them holds with them, and most blocks need no costs with them.
     void expand(Node node) {
         node.rung = Rung::flat;
-        push_least(node, list_.tried_first(shardings_of(node), allows(Recompute::none)));
+        push_least(node, space_.tried_first(node));
         --misfits_.open(choice_of(node));
     }
 
     /// Pushes candidates with these shardings, and in place of those that do not fit also those with more on the host.
     void push_least(Node node, std::vector<std::size_t> tried) {
         const std::vector<Sharding>& shardings = shardings_of(node);
-        bounder_.bounds_of_each(choice_of(node), shardings, bounds_, limit_);
-        const bool saves_activations = may_save_activations(node);
-        std::vector<std::size_t> misfits;
-        for (std::size_t n = 0; n < tried.size(); ++n) {  // grows
-            const std::size_t i = tried[n];
-            const AnalyticBounds& found = bounds_[i];
-            node.sharding = static_cast<std::int32_t>(i);
-            if (list_.savings_of(choice_of(node), shardings[i]) == 0) continue;
-            if (!allows(Recompute::none) || list_.must_offload_activations(shardings[i])) {
-                misfits.push_back(i);
-                continue;
-            }
-            if (push_if_fits(node, found)) continue;
-            if (const std::optional<std::size_t> more = more_offload(shardings, i)) tried.push_back(*more);
-            const bool by_states = found.least_state_bytes > limit_;
-            if (by_states || !saves_activations) {
-                note(choice_of(node), found.least_memory_bytes, by_states);
-            } else {
-                misfits.push_back(i);
+        const bool saves_activations = space_.may_save_activations(node);
+        std::vector<std::size_t> misfits, more;
+        for (; !tried.empty(); tried = std::exchange(more, {})) {
+            bounder_.bounds_of_some(choice_of(node), shardings, tried, bounds_, limit_);
+            search_.bounded += std::ssize(tried);
+            for (const std::size_t i : tried) {
+                const AnalyticBounds& found = bounds_[i];
+                node.sharding = static_cast<std::int32_t>(i);
+                if (list_.savings_of(choice_of(node), shardings[i]) == 0) continue;
+                if (!space_.allows(Recompute::none) || list_.must_offload_activations(shardings[i])) {
+                    misfits.push_back(i);
+                    continue;
+                }
+                if (push_if_fits(node, found)) continue;
+                if (const std::optional<std::size_t> next = more_offload(shardings, i)) more.push_back(*next);
+                const bool by_states = found.least_state_bytes > limit_;
+                if (by_states || !saves_activations) {
+                    note(choice_of(node), found.least_memory_bytes, by_states);
+                } else {
+                    misfits.push_back(i);
+                }
             }
         }
-        search_.bounded += std::ssize(tried);
         node.rung = Rung::misfit;
         for (const std::size_t i : misfits) {
             node.sharding = static_cast<std::int32_t>(i);
             ++misfits_.open(choice_of(node));
             push(node, bounds_[i].least_step_s);
         }
-    }
-
-    /// Whether candidates of the block may recompute or offload activations.
-    [[nodiscard]] bool may_save_activations(const Node& node) const {
-        return list_.recompute.back() != Recompute::none || list_.may_offload_activations(choice_of(node));
     }
 
     /// Analytic bounds of one candidate.
@@ -274,14 +268,15 @@ class Search {
         // it recomputed for the first. What does not fit with it need not be costed with sets.
         const bool keeps_least = !row_of(without.schedule).splits_backward();
         bool may_fit = true;
-        if (allows(Recompute::full) || keeps_least) {
+        if (space_.allows(Recompute::full) || keeps_least) {
             node.recompute = Recompute::full;
             const AnalyticBounds all = bound(node);
             may_fit = !keeps_least || all.least_lasting_bytes <= limit_;
-            if (!may_fit) note(allows(Recompute::full) ? choice_of(node) : without, all.least_lasting_bytes, false);
-            if (may_fit && allows(Recompute::full)) push_blocks(node, all);
+            if (!may_fit)
+                note(space_.allows(Recompute::full) ? choice_of(node) : without, all.least_lasting_bytes, false);
+            if (may_fit && space_.allows(Recompute::full)) push_blocks(node, all);
         }
-        if (may_fit && allows(Recompute::selective)) recompute_parts(node);
+        if (may_fit && space_.allows(Recompute::selective)) recompute_parts(node);
     }
 
     /// Pushes the candidate with one block of each chunk, or more, recomputed or offloaded. `all`: the bounds with all.
@@ -306,7 +301,7 @@ class Search {
         // Each further set keeps less and takes longer, so that the first one whose lasting values fit is found by
         // bisection. From there on the transients, which grow with what is recomputed, have to fit too.
         std::size_t low = 0;
-        for (std::size_t high = part_sets_.size(); low < high;) {
+        for (std::size_t high = space_.part_sets().size(); low < high;) {
             const std::size_t middle = (low + high) / 2;
             if (bound_with(middle).least_lasting_bytes <= limit_) {
                 high = middle;
@@ -314,11 +309,11 @@ class Search {
                 low = middle + 1;
             }
         }
-        for (std::size_t set = std::min(low, part_sets_.size() - 1);; ++set) {
+        for (std::size_t set = std::min(low, space_.part_sets().size() - 1);; ++set) {
             const AnalyticBounds found = bound_with(set);
             if (push_if_fits(node, found)) return;
             const bool by_states = found.least_state_bytes > limit_;
-            if (by_states || set + 1 == part_sets_.size()) {
+            if (by_states || set + 1 == space_.part_sets().size()) {
                 return note(choice_of(node), found.least_memory_bytes, by_states);
             }
         }
@@ -331,16 +326,18 @@ class Search {
         return true;
     }
 
-    /// With its bound, or a further one if that is higher.
+    /// With its bound, or a further one on the step if that is higher.
     void push(Node node, double least_step_s = 0) {
-        node.least_step_s = std::max(node.least_step_s, least_step_s);
+        if (least_step_s > 0) {
+            const double error = space_.is_simulated_whole(node) ? 0 : kStepTolerance;
+            node.least_step_s = std::max(node.least_step_s, (1 - error) * least_step_s);
+        }
         nodes_.push(node);
     }
 
-    /// Whether no candidate of the node can be among the plans to be proven. A bound prunes only what is slower by more
-    /// than the error of a step time.
+    /// Whether no candidate of the node can be among the plans to be proven.
     [[nodiscard]] bool is_beaten(const Node& node) const {
-        return (1 - kStepTolerance) * node.least_step_s > std::min(best_.time_to_beat_s(), request_.most_step_s);
+        return node.least_step_s > std::min(best_.time_to_beat_s(), request_.most_step_s);
     }
 
     /// Starts the work of the next nodes on free threads. Some of it may turn out not to be needed.
@@ -359,7 +356,7 @@ class Search {
     void report(double least_open_s) {
         if (!reporter_.is_due()) return;
         std::int64_t open = 0;
-        for (const Node& node : nodes_.nodes()) open += candidates_of(node);
+        for (const Node& node : nodes_.nodes()) open += space_.candidates_of(node);
         reporter_.report({.considered = search_.considered,
                           .decided = std::max<std::int64_t>(0, search_.considered - open),
                           .best_step_s = best_.time_to_beat_s(),
@@ -420,7 +417,7 @@ class Search {
     /// Pushes the node, which does not fit, with the next set of parts with which it may.
     void recompute_more(Node node) {
         std::int64_t bytes = memory_of(choice_of(node));
-        while (std::cmp_less(node.part_set + 1, part_sets_.size())) {
+        while (std::cmp_less(node.part_set + 1, space_.part_sets().size())) {
             ++node.part_set;
             const Choice choice = choice_of(node);
             const AnalyticBounds found = bound(node);
@@ -428,8 +425,7 @@ class Search {
             if (bytes > limit_) continue;
             ++misfits_.open(choice);
             node.rung = Rung::flat;
-            node.least_step_s = std::max(node.least_step_s, found.least_step_s);
-            return push(node);
+            return push(node, found.least_step_s);
         }
         note(choice_of(node), bytes, false);
     }
@@ -438,24 +434,23 @@ class Search {
     /// path.
     void find_path(Node node) {
         Choice choice = choice_of(node);
+        double least_s = 0;
         if (node.has_layers() && node.layers < 0) {
             choice.relieved_layers() =
                 bounder_.fewest_recomputed(choice, shardings_of(node), static_cast<std::size_t>(node.sharding), limit_);
             node.layers = static_cast<std::int16_t>(choice.relieved_layers());
-            node.least_step_s = std::max(node.least_step_s, bound(node).least_step_s);
+            least_s = bound(node).least_step_s;
         }
-        node.least_step_s = std::max(node.least_step_s, bounder_.path_s(choice));
         node.rung = Rung::path;
-        push(node);
+        push(node, std::max(least_s, bounder_.path_s(choice)));
     }
 
     /// Adds the bound of the schedule's passes beside the data-parallel communication.
     void find_traffic(Node node) {
         const double found =
             bounder_.traffic_s(choice_of(node), shardings_of(node), static_cast<std::size_t>(node.sharding));
-        node.least_step_s = std::max(node.least_step_s, found);
         node.rung = Rung::traffic;
-        push(node);
+        push(node, found);
     }
 
     void lower_node(Node node) {
@@ -469,8 +464,7 @@ class Search {
             }
             if (choice.relieved_layers() != node.layers) {
                 node.layers = static_cast<std::int16_t>(choice.relieved_layers());
-                node.least_step_s = std::max(node.least_step_s, bound(node).least_step_s);
-                return push(node);
+                return push(node, bound(node).least_step_s);
             }
         }
         const LoweredBounds found = lowered_bounds_of(choice);
@@ -479,8 +473,7 @@ class Search {
             misfits_.fits(choice);
             any_fits_ = true;
             node.rung = has_brief(plan_of(request_, choice)) ? Rung::lowered : Rung::brief;
-            node.least_step_s = std::max(node.least_step_s, found.least_step_s);
-            push(node);
+            push(node, found.least_step_s);
         } else if (node.recompute == Recompute::selective) {
             recompute_more(node);
         } else if (node.recompute != Recompute::none || node.offloads || !push_leaner(node)) {
@@ -493,7 +486,7 @@ class Search {
         node.rung = Rung::flat;
         const std::optional<std::size_t> more =
             more_offload(shardings_of(node), static_cast<std::size_t>(node.sharding));
-        const bool saves_activations = may_save_activations(node);
+        const bool saves_activations = space_.may_save_activations(node);
         if (saves_activations) {
             ++misfits_.open(choice_of(node));
             relieve(node);
@@ -523,8 +516,8 @@ class Search {
 
     /// What a node's turn does, by rung.
     static constexpr std::array<void (Search::*)(Node), kRungNames.size()> kTurns{
-        &Search::list_blocks,  &Search::expand,     &Search::relieve,    &Search::find_path,
-        &Search::find_traffic, &Search::lower_node, &Search::find_brief, &Search::simulate};
+        &Search::bound_mesh, &Search::list_pipelines, &Search::list_blocks, &Search::expand,     &Search::relieve,
+        &Search::find_path,  &Search::find_traffic,   &Search::lower_node,  &Search::find_brief, &Search::simulate};
 
     const PlanRequest& request_;
     const topologies::Cluster& cluster_;
@@ -532,11 +525,12 @@ class Search {
     BestPlans best_;
     RooflineCost cost_;
     AnalyticBounder bounder_;
-    const CandidateList list_;
-    const std::vector<PartSet> part_sets_;
+    const NodeSpace space_;
+    const CandidateList& list_ = space_.list();
     std::int64_t limit_ = 0;
     SearchQueue nodes_;
     SearchReporter reporter_{request_};
+    ByChoice<double> mesh_bounds_;  // on the step, by degrees_of
     ByChoice<std::int64_t> memory_;
     std::optional<std::pair<Choice, FewMicroBatches>> last_lowered_;  // by memory_of
     Misfits misfits_;

@@ -110,7 +110,8 @@ struct PlanSearch {
     std::int64_t layer_lowerings = 0;
     std::int64_t candidate_lowerings = 0;  // lowerings that gave a candidate's exact memory
     std::int64_t simulated = 0;            // candidates that fit and whose lower bound was good enough
-    /// A lower bound on the step time of every candidate that may fit and was not simulated; infinite if there is none.
+    /// A lower bound on the step time that a simulation would find of any other candidate that may fit; infinite if
+    /// there is none. The error of extrapolated step times, kStepTolerance, is taken off.
     double least_open_s = std::numeric_limits<double>::infinity();
     std::vector<program::SearchSpace> spaces;  // by implementation
     std::int64_t memory_limit_bytes = 0;       // the most that a rank may use
@@ -119,12 +120,12 @@ struct PlanSearch {
 };
 
 /// A step time found by the search is right to this share: the second step is the one simulated, from which later ones
-/// may differ a little with uneven stages, and long steps are extrapolated.
+/// may differ a little with uneven stages, and long steps are extrapolated (kWholeDepths).
 inline constexpr double kStepTolerance = 2e-3;
 /// The number of leading results for which it is proven that no other candidate is faster by more than kStepTolerance.
 [[nodiscard]] std::size_t proven_results(const PlanSearch& search);
 /// By what share of its step time a candidate that was not simulated may be faster than the best one at most; 0 if
-/// none can be. The error of step times, kStepTolerance, comes on top.
+/// none can be.
 [[nodiscard]] double proven_gap(const PlanSearch& search);
 /// For the objective of least time.
 [[nodiscard]] program::SearchSummary summary_of(const PlanSearch& search);
@@ -133,18 +134,18 @@ void compare_with_first(std::vector<program::PlanResult>& results);
 
 /// The best plans, by branch and bound: `keep` (> 0) of them, of which the first `prove` (1 to keep) are proven to be
 /// the best; the further ones are the best of those that were simulated. Candidates with the same pipeline and
-/// micro-batch size form a block, which has a bound by its computation alone. In the order of their bounds, the
-/// candidates of a block get analytic bounds of their own on memory and step time, then the critical path of their
-/// schedule, and then a lowering with few micro-batches, which gives the exact memory and a tighter bound. For those
-/// with many micro-batches two short simulations give one that is tighter still. Those that fit are simulated, until
-/// there are `keep` and no remaining bound beats the worst to be proven. So the proven results are the same as if every
-/// candidate were simulated, to kStepTolerance. Recomputation is tried only where the candidate does not fit without it
-/// (provided the request allows Recompute::none), and then only of the fewest parts, or of the fewest blocks, that make
-/// it fit. Throws InputError if no candidate divides evenly, if all that do are excluded or if the request breaks a
-/// rule of check_plan, and InfeasibleError if none fits; both name the cause. `rivals`: step times of plans that were
-/// found elsewhere, ascending, and compete for the `keep` places. The results are those of this search that hold their
-/// own among them, possibly none. Lowerings and simulations run on the threads of the caller's task arena (oneTBB),
-/// ahead of their turn. The result does not depend on the number of threads.
+/// micro-batch size form a block, which has a bound by its computation alone, as have its pipeline and its mesh. In the
+/// order of their bounds, the candidates of a block get analytic bounds of their own on memory and step time, then the
+/// critical path of their schedule, and then a lowering with few micro-batches, which gives the exact memory and a
+/// tighter bound. For those with many micro-batches two short simulations give one that is tighter still. Those that
+/// fit are simulated, until there are `keep` and no remaining bound beats the worst to be proven. So the proven results
+/// are the same as if every candidate were simulated, to kStepTolerance. Recomputation is tried only where the
+/// candidate does not fit without it (provided the request allows Recompute::none), and then only of the fewest parts,
+/// or of the fewest blocks, that make it fit. Throws InputError if no candidate divides evenly, if all that do are
+/// excluded or if the request breaks a rule of check_plan, and InfeasibleError if none fits; both name the cause.
+/// `rivals`: step times of plans that were found elsewhere, ascending, and compete for the `keep` places. The results
+/// are those of this search that hold their own among them, possibly none. Lowerings and simulations run on the threads
+/// of the caller's task arena (oneTBB), ahead of their turn. The result does not depend on the number of threads.
 [[nodiscard]] PlanSearch search_plans(const PlanRequest& request, const topologies::Cluster& cluster, std::size_t keep,
                                       std::size_t prove, std::span<const double> rivals = {});
 

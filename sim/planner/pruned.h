@@ -11,11 +11,15 @@
 
 namespace orrery::sim {
 
+struct PrunedCandidate {
+    Choice choice;
+    double least_step_s = 0;  // that a simulation would find, by the bounds known so far
+};
 /// Candidates excluded in the same way.
 struct Pruned {
     std::string excluded_by;
     std::int64_t candidates = 0;
-    std::vector<Choice> sample;
+    std::vector<PrunedCandidate> sample;
 };
 
 /// search_plans with proof of the best plan, and a sample of what it excluded, of about `samples` candidates.

@@ -50,7 +50,7 @@ std::vector<double> step_times(const PlanSearch& search) {
 
 std::size_t proven_results(const PlanSearch& search) {
     const auto is_proven = [&](const program::PlanResult& result) {
-        return result.feasible && (1 - kStepTolerance) * search.least_open_s > result.step_time_s;
+        return result.feasible && search.least_open_s > result.step_time_s;
     };
     return static_cast<std::size_t>(std::find_if_not(search.results.begin(), search.results.end(), is_proven) -
                                     search.results.begin());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "core/enum_names.h"
 #include "sim/program/plan_names.h"
@@ -29,14 +30,20 @@ struct Values {
          dp_first = false, pp_first = false, serial = false, overlapping = false;
 
     explicit Values(const CandidateList& list) {
+        std::set<std::pair<std::size_t, bool>> known;  // shardings, and whether they are those of several stages
+        const std::vector<std::int64_t>* before = nullptr;
         for (const Family& family : list.families) {
             add(family.choice);
-            micro_batches.insert(family.micro_batches.begin(), family.micro_batches.end());
+            if (before == nullptr || *before != family.micro_batches) {
+                micro_batches.insert(family.micro_batches.begin(), family.micro_batches.end());
+            }
+            before = &family.micro_batches;
+            if (list.may_offload_activations(family.choice)) offloads.insert(Offload::activations);
+            if (!known.insert({family.shardings, family.choice.pp > 1}).second) continue;
             for (const Sharding& sharding : list.shardings_of(family)) {
                 add(sharding, family.choice);
                 if (!list.must_offload_activations(sharding)) offloads.insert(sharding.offload);
             }
-            if (list.may_offload_activations(family.choice)) offloads.insert(Offload::activations);
         }
     }
 

@@ -461,6 +461,16 @@ double ShardingCosts::units_of(const Choice& choice, const RankElements& own, st
     return std::max(1.0, static_cast<double>(blocks) / static_cast<double>(blocks_of_unit(choice, own)));
 }
 
+double ShardingCosts::pieces_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const {
+    const models::DataParallelChoices& choices = request_.implementation.data_parallel;
+    const double units = units_of(choice, own, blocks);
+    const bool by_unit = reduces_units(choice) || kind_of(choice).shards_parameters || choices.buckets_by_layer;
+    if (by_unit || !choices.overlaps_backward) return units;
+    // A block may fill several buckets, and the last one may be small.
+    const auto elements = static_cast<double>(blocks * own.largest_block);
+    return units + elements / static_cast<double>(bucket_cap(choice, own));
+}
+
 /// Units take turns in the order of their layers, after the root unit, if the chunk has one.
 int ShardingCosts::gradient_place(const Choice& choice, const RankElements& own, bool has_ends) const {
     if (!has_ends) return 0;

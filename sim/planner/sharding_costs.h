@@ -67,8 +67,10 @@ class ShardingCosts {
     [[nodiscard]] std::vector<CommunicationTimes> transfers(const Choice& choice);
     /// The shortest of them in seconds; 0 with one stage.
     [[nodiscard]] double least_transfer_s(const Choice& choice);
-    /// How many units of a chunk with so many blocks are reduced or gathered one after the other, at most.
+    /// How many units of a chunk with so many blocks are gathered one after the other.
     [[nodiscard]] double units_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const;
+    /// In how many pieces, units or buckets, the gradients of such a chunk are reduced one after the other, at most.
+    [[nodiscard]] double pieces_of(const Choice& choice, const RankElements& own, std::int64_t blocks) const;
     /// RankTraffic::OfChunk::gradient_place of a chunk with the embedding or the head (`has_ends`) or without both.
     [[nodiscard]] int gradient_place(const Choice& choice, const RankElements& own, bool has_ends) const;
     /// Whether backward passes add to gradients of their full type, which is wider than that of parameters

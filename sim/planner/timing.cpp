@@ -19,9 +19,9 @@ namespace {
 using program::Plan;
 using program::PlanResult;
 
-/// In micro-batches per pipeline rank. Plans up to kWholeDepths are simulated whole, because pipelines with uneven
-/// stages take long to reach steady state. Longer ones are extrapolated from two runs, with kFewDepths and kMoreDepths.
-constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
+/// In micro-batches per pipeline rank: plans with more than kWholeDepths are extrapolated from two runs with so many.
+constexpr std::int64_t kFewDepths = 8, kMoreDepths = 20;
+static_assert(kMoreDepths <= kWholeDepths);
 /// Likewise for brief_step_s.
 constexpr std::int64_t kBriefFewDepths = 2, kBriefMoreDepths = 4;
 /// The second step is measured; a third would repeat it.

@@ -9,8 +9,12 @@
 
 namespace orrery::sim {
 
-/// Step time and the figures that follow from it. A plan with many micro-batches for its depth is extrapolated from two
-/// runs with fewer: in steady state the step time is affine in their number. Even stages reach steady state at once.
+/// Plans with up to so many micro-batches per pipeline rank are simulated whole, because pipelines with uneven stages
+/// take long to reach steady state.
+inline constexpr std::int64_t kWholeDepths = 28;
+
+/// Step time and the figures that follow from it. A plan with more micro-batches is extrapolated from two runs with
+/// fewer: in steady state the step time is affine in their number. Even stages reach steady state at once.
 /// Uneven stages may run ahead on the slack of the boundary buffers for a while before the slowest sets the pace; the
 /// difference is small, so that the step is right to 2e-3 (to 1e-4 for most plans).
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,

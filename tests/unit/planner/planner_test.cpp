@@ -116,7 +116,7 @@ TEST(PlanSearch, ProvesTheFirstResultsAlone) {
     PlanRequest request = request_for("gpt2-medium", 8, 16, 1024);
     request.model.layers = 6;
     const topologies::Cluster cluster(request.cluster);
-    constexpr std::size_t kKept = 6;
+    constexpr std::size_t kKept = 20;
     const PlanSearch every = search(request, kAll), all = search_plans(request, cluster, kKept, kKept);
     EXPECT_EQ(proven_results(every), feasible_of(every).size());
     EXPECT_GE(proven_results(all), kKept);
