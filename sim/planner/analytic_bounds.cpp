@@ -191,6 +191,7 @@ void AnalyticBounder::for_each_range(const Choice& choice, const Pipeline& pipel
 }
 
 void AnalyticBounder::sum_chunks(const Choice& choice, const Pipeline& pipeline, bool counts_memory) {
+    summed_.reset();
     Choice kept = counts_memory ? choice : with_whole_backward(choice);
     if (choice.recompute == Recompute::full) kept.recompute = Recompute::none;
     const bool is_wide = counts_memory && sharding_.has_wide_gradients(choice);
@@ -441,9 +442,11 @@ AnalyticBounds AnalyticBounder::bounds(const Choice& choice, const std::vector<S
 }
 
 void AnalyticBounder::sum(const Choice& choice, const Pipeline& pipeline) {
+    if (summed_ == choice) return;
     sum_chunks(choice, pipeline);
     sum_ranks(choice, pipeline);
     sum_draws(choice, pipeline);
+    summed_ = choice;
 }
 
 const AnalyticBounder::Sums& AnalyticBounder::sums_of(const Choice& choice, const Pipeline& pipeline) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -298,6 +299,8 @@ class AnalyticBounder {
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage
     Sums sums_;
+    std::optional<Choice> summed_;  // whose passes both hold
+
     std::vector<double> copy_seconds_;  // by offloaded block of a chunk
     std::int64_t passed_on_bytes_ = 0;
 };

@@ -1,7 +1,6 @@
 #include "sim/planner/node_space.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "sim/planner/timing.h"
 
@@ -9,8 +8,8 @@ namespace orrery::sim {
 
 using program::Recompute;
 
-NodeSpace::NodeSpace(const PlanRequest& request, std::vector<PartSet> part_sets)
-    : request_(request), list_(list_candidates(request)), part_sets_(std::move(part_sets)) {
+NodeSpace::NodeSpace(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
+    : request_(request), list_(list_candidates(request)), part_sets_(sim::part_sets(request, cluster, cost)) {
     for (const std::vector<Sharding>& shardings : list_.shardings) {
         tried_first_.push_back(list_.tried_first(shardings, allows(Recompute::none)));
     }

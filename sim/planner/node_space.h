@@ -8,14 +8,15 @@
 
 #include "core/index.h"
 #include "sim/planner/candidates.h"
+#include "sim/planner/part_sets.h"
 #include "sim/planner/search_node.h"
 
 namespace orrery::sim {
 
 class NodeSpace {
   public:
-    /// Keeps a reference to the request.
-    NodeSpace(const PlanRequest& request, std::vector<PartSet> part_sets);
+    /// Keeps a reference to the request. Throws like list_candidates.
+    NodeSpace(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost);
 
     [[nodiscard]] const CandidateList& list() const { return list_; }
     /// Those of selective recomputation, by SearchNode::part_set.

@@ -21,7 +21,6 @@
 #include "sim/planner/lowered_bounds.h"
 #include "sim/planner/misfits.h"
 #include "sim/planner/node_space.h"
-#include "sim/planner/part_sets.h"
 #include "sim/planner/pruned.h"
 #include "sim/planner/search_queue.h"
 #include "sim/planner/search_reporter.h"
@@ -46,7 +45,7 @@ class Search {
           best_(keep, prove, rivals),
           cost_(request.cluster, request.rates),
           bounder_(request, cluster, cost_),
-          space_(request, part_sets(request, cluster, cost_)) {}
+          space_(request, cluster, cost_) {}
 
     PlanSearch run() {
         search_.considered = list_.considered;
@@ -211,9 +210,10 @@ class Search {
     void push_least(Node node, std::vector<std::size_t> tried) {
         const std::vector<Sharding>& shardings = shardings_of(node);
         const bool saves_activations = space_.may_save_activations(node);
+        const Choice block = choice_of(node);
         std::vector<std::size_t> misfits, more;
         for (; !tried.empty(); tried = std::exchange(more, {})) {
-            bounder_.bounds_of_some(choice_of(node), shardings, tried, bounds_, limit_);
+            bounder_.bounds_of_some(block, shardings, tried, bounds_, limit_);
             search_.bounded += std::ssize(tried);
             for (const std::size_t i : tried) {
                 const AnalyticBounds& found = bounds_[i];

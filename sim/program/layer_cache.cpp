@@ -30,8 +30,8 @@ const LoweredLayer* LayerCache::layer(const models::ModelSpec& model, LayerKind 
         return entry.layer.kind == kind && are_alike(entry.context, context) && entry.layer.options == options;
     });
     if (known != entries_.end()) return &known->layer;
-    Entry& entry = entries_.emplace_back(
-        Entry{context, lower_layer(models::build_layer(model, kind, context), options), {}});
+    Entry& entry =
+        entries_.emplace_back(Entry{context, lower_layer(models::build_layer(model, kind, context), options), {}});
     by_layer_.emplace(&entry.layer, &entry);
     return &entry.layer;
 }
