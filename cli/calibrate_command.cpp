@@ -220,8 +220,7 @@ void add_calibrate(CLI::App& app, Action& chosen) {
             ->add_flag(
                 "--check", options->check,
                 "Measure nothing: list the built-in fitted rates, and fail if there are too many or if one has no "
-                "prior, too "
-                "little information from runs, or no runs that it was fitted to")
+                "prior, too little information from runs, or no runs that it was fitted to")
             ->excludes(gpu)
             ->excludes(from)
             ->excludes(collectives)

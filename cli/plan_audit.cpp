@@ -25,17 +25,17 @@ std::string audit_text(const sim::Audit& audit) {
                           {"simulated"},
                           {"shortest step"},
                           {"faster than rank 1"},
-                          {"than its bound"}});
+                          {"faster than its bound"}});
     for (const sim::AuditStratum& one : audit.strata) {
         table.add_row({one.excluded_by, format_integer(one.candidates), format_integer(one.sampled),
                        format_integer(one.too_large), format_integer(one.simulated),
                        one.simulated == 0 ? "-" : fmt::format("{:.3f} of rank 1", one.least_ratio),
-                       format_integer(std::ssize(one.faster)), format_integer(std::ssize(one.bounded))});
+                       format_integer(std::ssize(one.faster)), format_integer(std::ssize(one.below_bound))});
     }
     std::string text = table.to_text();
     for (const sim::AuditStratum& one : audit.strata) {
         for (const std::string& name : one.faster) text += "faster than rank 1: " + name + "\n";
-        for (const std::string& name : one.bounded) text += "faster than its bound: " + name + "\n";
+        for (const std::string& name : one.below_bound) text += "faster than its bound: " + name + "\n";
     }
     return text;
 }
@@ -57,7 +57,7 @@ int audit_plans(const std::vector<sim::PlanRequest>& requests, const topologies:
             print(audit_text(audit));
             found = true;
             holds &= std::all_of(audit.strata.begin(), audit.strata.end(), [](const sim::AuditStratum& one) {
-                return one.faster.empty() && one.bounded.empty();
+                return one.faster.empty() && one.below_bound.empty();
             });
         } catch (const InfeasibleError& error) {
             if (!problem) problem = std::current_exception();

@@ -536,17 +536,23 @@ double AnalyticBounder::least_computation_s(const Choice& choice, const std::vec
     return summed_computation_s(smallest, pipeline);
 }
 
-double AnalyticBounder::least_shared_computation_s(const Choice& choice, std::int64_t efficient) {
-    Choice costed = choice;
-    costed.micro_batch = efficient;
-    const LayerCosts& costs = base_costs(costed);
-    const LayerCost& head = costs.of_kind.back();
-    const std::size_t last = costs.kinds->layers() - 1;
-    const double blocks_s = costs.total(&LayerCost::forward_s, 1, last) + costs.total(&LayerCost::backward_s, 1, last);
-    const double seconds = blocks_s + kLeastVocabularyShare * (head.forward_s + head.backward_s);
+double AnalyticBounder::least_computation_s(std::span<const Family> mesh) {
+    Choice choice = mesh.front().choice;
     const auto samples = static_cast<double>(request_.training.global_batch_size / choice.dp);
-    return kRounding * kLeastShareOfEfficient * seconds / static_cast<double>(efficient) * samples /
-           static_cast<double>(choice.pp);
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const Family& family : mesh) {
+        const std::int64_t efficient = efficient_micro_batch(family.choice, family.micro_batches);
+        if (&family != mesh.data() && efficient == choice.micro_batch) continue;  // most pipelines have the same
+        choice.micro_batch = efficient;
+        const LayerCosts& costs = base_costs(choice);
+        const LayerCost& head = costs.of_kind.back();
+        const std::size_t last = costs.kinds->layers() - 1;
+        const double blocks_s =
+            costs.total(&LayerCost::forward_s, 1, last) + costs.total(&LayerCost::backward_s, 1, last);
+        const double seconds = blocks_s + kLeastVocabularyShare * (head.forward_s + head.backward_s);
+        least_s = std::min(least_s, samples * seconds / static_cast<double>(efficient));
+    }
+    return kRounding * kLeastShareOfEfficient * least_s / static_cast<double>(choice.pp);
 }
 
 double AnalyticBounder::summed_computation_s(const Choice& choice, const Pipeline& pipeline) {

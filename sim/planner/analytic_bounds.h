@@ -54,8 +54,8 @@ inline constexpr std::int64_t kEfficientPositions = 16'384;
 inline constexpr double kLeastShareOfEfficient = 0.92;
 
 /// Twice as many ranks for tp, cp or etp, on as many devices, leave at least this share of the computation's bound
-/// (least_shared_computation_s): parts of GEMMs are hardly more efficient than whole ones (tested for all meshes of
-/// several models).
+/// (AnalyticBounder::least_computation_s of a mesh): parts of GEMMs are hardly more efficient than whole ones (tested
+/// for all meshes of several models).
 inline constexpr double kLeastShareOfHalf = 0.9;
 
 /// With vocabulary parallelism over p stages a rank's passes of the head and its loss take at least 1 / p of those of
@@ -101,9 +101,9 @@ class AnalyticBounder {
     /// A lower one that holds for all of these sizes of the micro-batch (ascending), from the costs of layers with one
     /// of them.
     [[nodiscard]] double least_computation_s(const Choice& choice, const std::vector<std::int64_t>& micro_batches);
-    /// One that holds for all pipelines of the choice's degrees and for all sizes of the micro-batch among which this
-    /// one is efficient: some stage takes at least as long as their mean.
-    [[nodiscard]] double least_shared_computation_s(const Choice& choice, std::int64_t efficient);
+    /// One that holds for all of these pipelines, which are on the same mesh: some stage takes at least as long as the
+    /// mean of all.
+    [[nodiscard]] double least_computation_s(std::span<const Family> mesh);
     /// The largest of these sizes with at most kEfficientPositions for each tensor-parallel rank, or the smallest size.
     [[nodiscard]] std::int64_t efficient_micro_batch(const Choice& choice,
                                                      const std::vector<std::int64_t>& micro_batches) const;
@@ -299,8 +299,7 @@ class AnalyticBounder {
     // Of the last choice; members so that nothing is allocated for each choice.
     std::vector<ChunkSum> chunk_sums_;  // by virtual stage
     Sums sums_;
-    std::optional<Choice> summed_;  // whose passes both hold
-
+    std::optional<Choice> summed_;      // what both are sums of
     std::vector<double> copy_seconds_;  // by offloaded block of a chunk
     std::int64_t passed_on_bytes_ = 0;
 };

@@ -57,7 +57,7 @@ Audit audit_search(const PlanRequest& request, const topologies::Cluster& cluste
         if (ratio < 1 - kStepTolerance) stratum.faster.push_back(outcome.name);
         const double bound_s = drawn[i].second->least_step_s;
         if (outcome.step_time_s < bound_s) {
-            stratum.bounded.push_back(
+            stratum.below_bound.push_back(
                 fmt::format("{}: {:.2f}%", outcome.name, 100 * (bound_s / outcome.step_time_s - 1)));
         }
     }

@@ -20,8 +20,8 @@ struct AuditStratum {
     std::int64_t too_large = 0;                                    // of the sample: do not fit in memory
     std::int64_t simulated = 0;                                    // of the sample: fit
     double least_ratio = std::numeric_limits<double>::infinity();  // shortest simulated step over that of rank 1
-    std::vector<std::string> faster;   // plans that fit and are faster than rank 1 by more than kStepTolerance
-    std::vector<std::string> bounded;  // plans that fit and are faster than their bound
+    std::vector<std::string> faster;       // plans that fit and are faster than rank 1 by more than kStepTolerance
+    std::vector<std::string> below_bound;  // plans that fit and are faster than their bound
 };
 struct Audit {
     PlanSearch search;

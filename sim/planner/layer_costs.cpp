@@ -341,7 +341,7 @@ LayerCosting::Lowering LayerCosting::lowering_of(const Choice& key, bool wide) {
     if (cut.scaled && cut.scaled->is_scalable()) return scaled();
     if (cut.first && cut.first_size == key.micro_batch) return {*cut.first, cut.changes};
     ++lowerings_;
-    Program program = program::lower(plan_of_layers(few_, key, wide), program::StepKind::steady, layers_);
+    Program program = program::lower_without_memory(plan_of_layers(few_, key, wide), layers_);
     if (cut.first) cut.scaled.emplace(std::move(*cut.first), cut.first_size, program, key.micro_batch);
     if (cut.scaled && cut.scaled->is_scalable()) {
         cut.first.reset();

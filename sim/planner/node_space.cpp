@@ -40,7 +40,7 @@ bool NodeSpace::is_simulated_whole(const SearchNode& node) const {
     Choice choice = family.choice;  // with a micro-batch size of 1
     if (node.rung >= Rung::family) choice.micro_batch = family.micro_batches.front();
     if (node.rung >= Rung::block) choice.micro_batch = family.micro_batches[at(node.micro_batch)];
-    return micro_batches_of(request_, choice) <= kWholeDepths * choice.pp;
+    return sim::is_simulated_whole(micro_batches_of(request_, choice), choice.pp);
 }
 
 SearchNode NodeSpace::mesh_node(std::size_t family) {

@@ -34,7 +34,7 @@ class NodeSpace {
     }
     /// Whether candidates of the block may recompute or offload activations.
     [[nodiscard]] bool may_save_activations(const SearchNode& node) const;
-    /// Whether no candidate of the node would be extrapolated (kWholeDepths).
+    /// Whether every candidate of the node would be (timing.h).
     [[nodiscard]] bool is_simulated_whole(const SearchNode& node) const;
 
     /// The node of all pipelines on the mesh of this family, before its bound is known, and that of its own pipeline.

@@ -272,6 +272,7 @@ class PassWalk {
         return seconds;
     }
 
+    /// A pass before the communication beside it.
     struct Pass {
         double before = 0, start = 0;  // when the rank could begin it, and when its inputs are there too
         double seconds = 0;            // that it computes

@@ -133,34 +133,26 @@ class Search {
     /// own computation.
     void bound_mesh(Node node) {
         const auto first = static_cast<std::size_t>(node.family);
-        double& known = mesh_bounds_.add(degrees_of(list_.families[first].choice), 0.0).first;
+        const std::span mesh(&list_.families[first], list_.mesh_end(first) - first);
+        if (std::any_of(mesh.begin(), mesh.end(), [this](const Family& family) { return has_no_bounds(family); })) {
+            node.rung = Rung::mesh;
+            return push(node);
+        }
+        double& known = mesh_bounds_.add(degrees_of(mesh.front().choice), 0.0).first;
         double least_s = known;
-        for (const Choice& half : halves_of(list_.families[first].choice)) {
+        for (const Choice& half : halves_of(mesh.front().choice)) {
             const double* const of_half = mesh_bounds_.find(half);
             if (of_half != nullptr) least_s = std::max(least_s, kLeastShareOfHalf * *of_half);
         }
         if (least_s == known) {
             node.rung = Rung::mesh;
-            least_s = std::max(least_s, least_computation_on_mesh_s(first));
+            least_s = std::max(least_s, bounder_.least_computation_s(mesh));
         }
         known = least_s;
         push(node, least_s);
     }
 
-    /// Of the pipelines on the mesh of this family.
-    double least_computation_on_mesh_s(std::size_t first) {
-        double least_s = std::numeric_limits<double>::infinity();
-        std::int64_t size = 0;  // most pipelines of a mesh have the same
-        for (std::size_t f = first; f < list_.mesh_end(first); ++f) {
-            const Family& family = list_.families[f];
-            if (has_no_bounds(family)) return 0;
-            const std::int64_t efficient = bounder_.efficient_micro_batch(family.choice, family.micro_batches);
-            if (efficient == std::exchange(size, efficient)) continue;
-            least_s = std::min(least_s, bounder_.least_shared_computation_s(family.choice, efficient));
-        }
-        return least_s;
-    }
-
+    /// Pushes the pipelines of a mesh.
     void list_pipelines(Node node) {
         const auto first = static_cast<std::size_t>(node.family);
         for (std::size_t f = first; f < list_.mesh_end(first); ++f) {

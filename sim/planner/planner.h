@@ -120,7 +120,7 @@ struct PlanSearch {
 };
 
 /// A step time found by the search is right to this share: the second step is the one simulated, from which later ones
-/// may differ a little with uneven stages, and long steps are extrapolated (kWholeDepths).
+/// may differ a little with uneven stages, and long steps are extrapolated.
 inline constexpr double kStepTolerance = 2e-3;
 /// The number of leading results for which it is proven that no other candidate is faster by more than kStepTolerance.
 [[nodiscard]] std::size_t proven_results(const PlanSearch& search);

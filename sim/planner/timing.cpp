@@ -19,8 +19,9 @@ namespace {
 using program::Plan;
 using program::PlanResult;
 
-/// In micro-batches per pipeline rank: plans with more than kWholeDepths are extrapolated from two runs with so many.
-constexpr std::int64_t kFewDepths = 8, kMoreDepths = 20;
+/// In micro-batches per pipeline rank. Plans with more than kWholeDepths are extrapolated from two runs, with
+/// kFewDepths and kMoreDepths.
+constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
 static_assert(kMoreDepths <= kWholeDepths);
 /// Likewise for brief_step_s.
 constexpr std::int64_t kBriefFewDepths = 2, kBriefMoreDepths = 4;
@@ -219,7 +220,12 @@ void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cos
 }
 
 bool is_simulated_whole(const Plan& plan) {
-    return plan.micro_batches() <= std::max(kWholeDepths * plan.parallelism.pp, depths_of(plan).more);
+    const std::int64_t micro_batches = plan.micro_batches();
+    return is_simulated_whole(micro_batches, plan.parallelism.pp) || micro_batches <= depths_of(plan).more;
+}
+
+bool is_simulated_whole(std::int64_t micro_batches, std::int64_t pp) {
+    return micro_batches <= kWholeDepths * pp;
 }
 
 Plan with_micro_batches(const Plan& plan, std::int64_t micro_batches) {

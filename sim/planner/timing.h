@@ -9,14 +9,10 @@
 
 namespace orrery::sim {
 
-/// Plans with up to so many micro-batches per pipeline rank are simulated whole, because pipelines with uneven stages
-/// take long to reach steady state.
-inline constexpr std::int64_t kWholeDepths = 28;
-
-/// Step time and the figures that follow from it. A plan with more micro-batches is extrapolated from two runs with
-/// fewer: in steady state the step time is affine in their number. Even stages reach steady state at once.
-/// Uneven stages may run ahead on the slack of the boundary buffers for a while before the slowest sets the pace; the
-/// difference is small, so that the step is right to 2e-3 (to 1e-4 for most plans).
+/// Step time and the figures that follow from it. A plan that is not simulated whole is extrapolated from two runs with
+/// fewer micro-batches: in steady state the step time is affine in their number. Even stages reach steady state at
+/// once. Uneven stages may run ahead on the slack of the boundary buffers for a while before the slowest sets the pace;
+/// the difference is small, so that the step is right to 2e-3 (to 1e-4 for most plans).
 [[nodiscard]] program::PlanResult timed(const program::Plan& plan, const topologies::Cluster& cluster,
                                         const RooflineCost& cost);
 /// By how much the extension of a few micro-batches may at most exceed the step of all (tested for several models,
@@ -36,7 +32,10 @@ inline constexpr double kBriefError = 5e-3;
 /// Sets what follows from one simulation with derivatives: the 90% interval of the result's step time, its slopes, its
 /// shares and its limit. A long step's derivatives are those of a shorter one, relative to its time.
 void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cost, program::PlanResult& result);
+/// Plans with few micro-batches for their depth are, because pipelines with uneven stages take long to reach steady
+/// state. Without interleave_group the two numbers alone decide.
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
+[[nodiscard]] bool is_simulated_whole(std::int64_t micro_batches, std::int64_t pp);
 
 /// Fills in the peak memory, whether the plan fits, and the reason if it does not.
 void check_fit(std::int64_t peak_bytes, std::int64_t allowed_bytes, program::PlanResult& result);

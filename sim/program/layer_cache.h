@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <map>
-#include <utility>
 
 #include "models/layer.h"
 #include "models/model_spec.h"
@@ -37,8 +36,8 @@ class LayerCache {
     std::map<const LoweredLayer*, Entry*> by_layer_;
 };
 
-/// lower(plan, step) without RankClass::memory, with the cache of other plans that have the same model and
-/// implementation.
-[[nodiscard]] Program lower(const Plan& plan, StepKind step, LayerCache& cache);
+/// lower(plan) without RankClass::memory, with the cache of other plans that have the same model and implementation.
+/// Not for torch DataParallel.
+[[nodiscard]] Program lower_without_memory(const Plan& plan, LayerCache& cache);
 
 }  // namespace orrery::program

@@ -113,8 +113,8 @@ Program lower(const Plan& plan, StepKind step) {
     return lower_with(plan, step, nullptr);
 }
 
-Program lower(const Plan& plan, StepKind step, LayerCache& cache) {
-    return lower_with(plan, step, &cache);
+Program lower_without_memory(const Plan& plan, LayerCache& cache) {
+    return lower_with(plan, StepKind::steady, &cache);
 }
 
 }  // namespace orrery::program

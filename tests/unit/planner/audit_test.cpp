@@ -28,7 +28,7 @@ std::set<std::string> expect_sound(const PlanRequest& request) {
         EXPECT_LE(one.sampled, one.candidates);
         EXPECT_EQ(one.sampled, one.too_large + one.simulated);
         EXPECT_TRUE(one.faster.empty());
-        EXPECT_TRUE(one.bounded.empty()) << one.bounded.front();
+        EXPECT_TRUE(one.below_bound.empty()) << one.below_bound.front();
         EXPECT_GE(one.least_ratio, 1 - kStepTolerance);  // infinite if none was simulated
         EXPECT_TRUE(one.excluded_by != "memory" || one.simulated == 0);
     }
