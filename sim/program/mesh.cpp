@@ -106,8 +106,14 @@ std::int64_t Mesh::rank_at(MeshCoordinates at) const {
 
 /// The ranks that differ from `rank` in these digits only; the first digit varies fastest.
 std::vector<std::int64_t> Mesh::box(std::int64_t rank, const std::vector<Digit>& digits) const {
-    std::vector<std::int64_t> members{rank};
-    for (const Digit& digit : digits) members.front() -= digit.of(rank) * digit.stride;
+    std::int64_t first = rank, count = 1;
+    for (const Digit& digit : digits) {
+        first -= digit.of(rank) * digit.stride;
+        count *= digit.extent;
+    }
+    std::vector<std::int64_t> members;
+    members.reserve(static_cast<std::size_t>(count));
+    members.push_back(first);
     for (const Digit& digit : digits) {
         const std::size_t before = members.size();
         for (std::int64_t i = 1; i < digit.extent; ++i) {
@@ -150,14 +156,15 @@ std::vector<std::int64_t> Mesh::group_of(GroupAxis axis, std::int64_t rank) cons
         case GroupAxis::dp_shard:
         case GroupAxis::dp_replicate: {
             // The dp group is cut into consecutive runs of `shard` ranks; replicas have the same position in each run.
-            const std::vector<std::int64_t> all = box(rank, {cp_, dp_});
-            const std::int64_t shard = parallelism_.shard_ranks();
-            const std::int64_t own = cp_.of(rank) + cp_.extent * dp_.of(rank);
+            const std::int64_t shard = parallelism_.shard_ranks(), own = cp_.of(rank) + cp_.extent * dp_.of(rank);
+            const std::int64_t first = rank - cp_.of(rank) * cp_.stride - dp_.of(rank) * dp_.stride;
             const bool sharded = axis == GroupAxis::dp_shard;
+            const std::int64_t begin = sharded ? own / shard * shard : own % shard;
+            const std::int64_t end = sharded ? begin + shard : cp_.extent * dp_.extent;
             std::vector<std::int64_t> members;
-            for (std::int64_t i = 0; i < std::ssize(all); ++i) {
-                const bool together = sharded ? i / shard == own / shard : i % shard == own % shard;
-                if (together) members.push_back(all[static_cast<std::size_t>(i)]);
+            members.reserve(static_cast<std::size_t>(sizes_[axis]));
+            for (std::int64_t i = begin; i < end; i += sharded ? 1 : shard) {
+                members.push_back(first + i % cp_.extent * cp_.stride + i / cp_.extent * dp_.stride);
             }
             return members;
         }
