@@ -37,6 +37,7 @@ void add_commands(CLI::App& app, Action& chosen) {
         "Exit codes: 0 success, 1 the job failed, 2 the input is wrong, 3 no feasible plan, 70 a bug in Orrery, "
         "128 + the signal with which the user ended the command.");
     add_plan(app, chosen);
+    add_scale(app, chosen);
     add_simulate(app, chosen);
     add_run(app, chosen);
     add_validate(app, chosen);

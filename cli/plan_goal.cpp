@@ -48,6 +48,10 @@ void add_goal_options(CLI::App& command, PlanGoal& goal) {
     command.add_option("--max-step-time", goal.max_step_time,
                        "With --objective memory or --pareto: only steps of at most this many seconds, or (5%) at most "
                        "this much longer than the fastest plan's");
+    add_limit_options(command, goal);
+}
+
+void add_limit_options(CLI::App& command, PlanGoal& goal) {
     command
         .add_option("--max-memory", goal.max_memory_gib,
                     "Only plans whose peak memory on every rank is at most this many GiB, less than the device leaves")

@@ -24,6 +24,8 @@ struct PlanGoal {
 };
 
 void add_goal_options(CLI::App& command, PlanGoal& goal);
+/// --max-memory and --exclude alone.
+void add_limit_options(CLI::App& command, PlanGoal& goal);
 
 /// Throws InputError if the options exclude each other or a value is wrong.
 void check_goal(const PlanGoal& goal, std::size_t top, std::size_t prove);

@@ -179,8 +179,7 @@ void add_choice_options(CLI::App& command, PlanJob& job) {
         ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}));
     command.add_option("--recompute", job.recompute, "Only this kind of activation recomputation")
         ->check(CLI::IsMember({"none", "selective", "full"}));
-    command.add_option("--chunks", job.chunks, "Only this number of model chunks of a pipeline rank")
-        ->check(degree);
+    command.add_option("--chunks", job.chunks, "Only this number of model chunks of a pipeline rank")->check(degree);
     command
         .add_option("--dp-shard", job.dp_shard,
                     "Only ZeRO with shards over this many data-parallel ranks; the sets of shards are replicas (HSDP)")
@@ -271,8 +270,7 @@ void check_together(const PlanJob& job) {
         refuse("--reshard-after-forward", job.reshard, "--data-parallel", "zero3");
     }
     if (!job.recompute_parts.empty() && !job.recompute.empty() && job.recompute != "selective") {
-        refuse("--recompute-parts", fmt::format("{}", fmt::join(job.recompute_parts, ",")), "--recompute",
-               "selective");
+        refuse("--recompute-parts", fmt::format("{}", fmt::join(job.recompute_parts, ",")), "--recompute", "selective");
     }
     check_space(job.space, job.schedule, job.data_parallel, job.recompute);
     if (job.post_validation && job.clip_norm == 0 && job.precision != "fp16") {
@@ -296,8 +294,7 @@ void check_degrees(const PlanJob& job, const models::ModelSpec& model) {
     const std::int64_t ranks = given(job.tp) * given(job.pp) * given(job.dp) * given(job.cp);
     // The search uses context parallelism for shorter sequences only if --cp is given.
     constexpr std::int64_t kShortestCut = 2 * sim::kLeastContextPositions;
-    const bool all_given =
-        job.tp > 0 && job.pp > 0 && job.dp > 0 && (job.cp > 0 || job.sequence < kShortestCut);
+    const bool all_given = job.tp > 0 && job.pp > 0 && job.dp > 0 && (job.cp > 0 || job.sequence < kShortestCut);
     if (job.spares && job.devices < ranks) {
         refuse("--gpus-at-most", job.devices,
                "at least " + std::to_string(ranks) + ", the product of the given degrees");

@@ -1,4 +1,5 @@
-// What `orrery plan`, and every command that searches for plans, is to plan for: the options and the searches' requests.
+// What `orrery plan`, and every command that searches for plans, is to plan for: the options and the searches'
+// requests.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,8 @@
 // Reads the four formats of files with measured collectives.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <map>
 
+#include "core/csv.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json_reader.h"
@@ -15,82 +14,6 @@ namespace orrery::published {
 namespace {
 
 constexpr std::int64_t kMostRanks = std::int64_t{1} << 20;
-
-/// The fields of one line of CSV. A field in double quotes may contain commas, and "" for a quote.
-std::vector<std::string> fields_of(const std::string& line) {
-    std::vector<std::string> fields(1);
-    bool quoted = false;
-    for (std::size_t i = 0; i < line.size(); ++i) {
-        const char letter = line[i];
-        if (letter == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-            fields.back() += line[i++];
-        } else if (letter == '"') {
-            quoted = !quoted;
-        } else if (letter == ',' && !quoted) {
-            fields.emplace_back();
-        } else if (letter != '\r') {
-            fields.back() += letter;
-        }
-    }
-    return fields;
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-    std::vector<std::string> lines;
-    for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = std::min(text.find('\n', begin), text.size());
-        lines.push_back(text.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return lines;
-}
-
-/// One row of a table, accessed by column name.
-class CsvRow {
-  public:
-    CsvRow(const std::string& file, std::size_t number, const std::vector<std::string>& header,
-           std::vector<std::string> fields)
-        : file_(&file), number_(number) {
-        if (fields.size() != header.size()) {
-            throw InputError(file, name(), std::to_string(fields.size()) + " fields",
-                             std::to_string(header.size()) + ", the number of columns in the header");
-        }
-        for (std::size_t i = 0; i < header.size(); ++i) fields_[header[i]] = std::move(fields[i]);
-    }
-    [[nodiscard]] std::string text(const std::string& column) const {
-        const std::string& value = fields_.at(column);
-        if (value.empty()) fail(column, "a name");
-        return value;
-    }
-    [[nodiscard]] std::string optional_text(const std::string& column) const { return fields_.at(column); }
-    [[nodiscard]] std::int64_t integer(const std::string& column, std::int64_t low, std::int64_t high) const {
-        const std::string& value = fields_.at(column);
-        std::int64_t number = 0;
-        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-        if (error != std::errc{} || end != value.data() + value.size() || number < low || number > high) {
-            fail(column, "an integer from " + std::to_string(low) + " to " + std::to_string(high));
-        }
-        return number;
-    }
-    [[nodiscard]] double positive(const std::string& column) const {
-        const std::string& value = fields_.at(column);
-        double number = 0;
-        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-        if (error != std::errc{} || end != value.data() + value.size() || !kPositive.contains(number)) {
-            fail(column, description(kPositive));
-        }
-        return number;
-    }
-
-  private:
-    [[nodiscard]] std::string name() const { return "row " + std::to_string(number_); }
-    [[noreturn]] void fail(const std::string& column, const std::string& allowed) const {
-        throw InputError(*file_, name() + ", column " + column, "'" + fields_.at(column) + "'", allowed);
-    }
-    const std::string* file_;
-    std::size_t number_;
-    std::map<std::string, std::string> fields_;
-};
 
 /// Bus bandwidth is the bytes that one member of a ring sends / time (nccl-tests, doc/PERFORMANCE.md).
 double microseconds_of_bus_bandwidth(const PublishedCollective& row, double gb_per_s) {
@@ -137,27 +60,22 @@ std::vector<PublishedCollective> from_csv(const std::string& text, const std::st
                                                 "num_gpus", "bytes",        "time_us"};
     static const std::vector<std::string> bandwidth{"source", "system",        "nccl",      "nodes",
                                                     "gpus",   "payload_bytes", "busbw_GBps"};
-    if (text.find('\0') != std::string::npos) throw InputError(file, "the text", "a NUL", "a table or a log as text");
-    const std::vector<std::string> lines = lines_of(text);
-    const std::vector<std::string> header = lines.empty() ? std::vector<std::string>{} : fields_of(lines.front());
+    const CsvTable table(text, file);
     const auto has_all = [&](const std::vector<std::string>& columns) {
-        return std::all_of(columns.begin(), columns.end(), [&](const std::string& column) {
-            return std::count(header.begin(), header.end(), column) == 1;
-        });
+        return std::all_of(columns.begin(), columns.end(),
+                           [&](const std::string& column) { return table.has(column); });
     };
     const bool is_timed = has_all(timed);
     if (!is_timed && !has_all(bandwidth)) {
-        throw InputError(file, "the first line", lines.empty() ? "nothing" : "'" + lines.front().substr(0, 80) + "'",
+        throw InputError(file, "the first line", table.first_line(),
                          "output of nccl-tests, a JSON list, or CSV columns "
                          "device,nccl_version,op,dtype,num_gpus,bytes,time_us or "
                          "source,system,nccl,nodes,gpus,payload_bytes,busbw_GBps");
     }
     std::vector<PublishedCollective> rows;
-    for (std::size_t i = 1; i < lines.size(); ++i) {
-        if (lines[i].empty() || lines[i] == "\r") continue;
-        const CsvRow csv(file, i, header, fields_of(lines[i]));
+    for (const CsvRow& csv : table.rows()) {
         rows.push_back(is_timed ? timed_row(csv) : bandwidth_row(csv));
-        rows.back().id = std::to_string(i);
+        rows.back().id = std::to_string(csv.number());
     }
     return rows;
 }

@@ -23,12 +23,12 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
     static const std::set<std::string> planner = {"core",      "models",      "topologies",  "sim/program",
                                                   "sim/cost",  "sim/sharing", "sim/network", "sim/network/algorithms",
                                                   "sim/engine"};
-    static const std::set<std::string> everything = {"core",        "models",      "topologies",
-                                                     "kernels",     "sim/program", "sim/cost",
-                                                     "sim/sharing", "sim/network", "sim/network/algorithms",
-                                                     "sim/engine",  "sim/planner", "sim/published",
-                                                     "sim/refine",  "exec",        "reports",
-                                                     "cli",         "tests"};
+    static const std::set<std::string> everything = {"core",        "models",       "topologies",
+                                                     "kernels",     "sim/program",  "sim/cost",
+                                                     "sim/sharing", "sim/network",  "sim/network/algorithms",
+                                                     "sim/engine",  "sim/planner",  "sim/published",
+                                                     "sim/refine",  "sim/capacity", "exec",
+                                                     "reports",     "cli",          "tests"};
     static const std::map<std::string, std::set<std::string>> table = {
         {"core", {}},
         {"models", {"core"}},
@@ -43,11 +43,13 @@ const std::map<std::string, std::set<std::string>>& allowed_edges() {
         {"sim/planner", planner},
         {"sim/published", program},
         {"sim/refine", planner},
+        {"sim/capacity", program},
         {"exec", {"core", "models", "topologies", "kernels", "sim/program"}},
         {"reports", program},
         {"cli",
          {"core", "models", "topologies", "kernels", "sim/program", "sim/cost", "sim/sharing", "sim/network",
-          "sim/network/algorithms", "sim/engine", "sim/planner", "sim/published", "sim/refine", "exec", "reports"}},
+          "sim/network/algorithms", "sim/engine", "sim/planner", "sim/published", "sim/refine", "sim/capacity", "exec",
+          "reports"}},
         {"tests", everything},
     };
     return table;

@@ -17,6 +17,7 @@
 #include "sim/program/plan_fields.h"
 #include "sim/program/rate_fields.h"
 #include "sim/program/run_record_fields.h"
+#include "sim/program/scaling_fields.h"
 #include "tests/unit/program/sample_plans.h"
 #include "topologies/cluster_fields.h"
 
@@ -50,6 +51,9 @@ OrderedJson schema_of(DependentRange range) {
 }
 OrderedJson schema_of(TimeUnit unit) {
     return schema_of(unit.range);
+}
+OrderedJson schema_of(OrNotKnown) {
+    return schema_of(kPositive);
 }
 OrderedJson schema_of(topologies::FractionOrFailed) {
     return schema_of(NumberRange{0, 1, true});
@@ -88,6 +92,8 @@ OrderedJson schema_of_field(const Field& field, const Limits&... limits) {
         return list_of({{"type", "string"}});
     } else if constexpr (std::same_as<Field, std::vector<std::int64_t>> || std::same_as<Field, std::vector<double>>) {
         return list_of(schema_of(limits...));
+    } else if constexpr (std::same_as<Field, std::optional<double>>) {
+        return schema_of(limits...);
     } else if constexpr (std::same_as<Field, MeshOrder>) {
         return list_of({{"enum", names_of<MeshAxis>()}});
     } else if constexpr (std::same_as<Field, models::MemoryFigure>) {
@@ -305,6 +311,17 @@ TEST(SchemaFields, OfARunRecordAreThoseThatAreRead) {
     OrderedJson collective = schema_of_object(KindBytes{});
     collective["properties"]["stream"] = OrderedJson::object();  // only those that communicate
     expect_schema("run_record", "/$defs/collective", collective);
+}
+
+TEST(SchemaFields, OfAScalingCurveAreThoseThatAreRead) {
+    expect_schema("scaling", "", schema_of_object(ScalingCurve{}), {.leading = " schema ", .conditional = ""});
+    expect_schema("scaling", "/$defs/figures", schema_of_object(CostFigures{}));
+    ScalingPoint found;
+    OrderedJson point = schema_of_object(found);
+    OrderedJson always = OrderedJson::array({"devices", "global_batch_size"});
+    point["required"] = always;
+    expect_schema("scaling", "/$defs/point", point);
+    expect_schema("catalogue", "/$defs/dated_figure", schema_of_object(DatedFigure{}));
 }
 
 TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {

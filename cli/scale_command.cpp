@@ -1,0 +1,174 @@
+// orrery scale: the best plan for each of several numbers of devices.
+#include <fmt/format.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/best_plan.h"
+#include "cli/commands.h"
+#include "cli/cost_options.h"
+#include "cli/device_counts.h"
+#include "cli/parallel.h"
+#include "cli/plan_job.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "reports/model_text.h"
+#include "reports/scaling_report.h"
+#include "sim/program/scaling_curve.h"
+
+namespace orrery::cli {
+namespace {
+
+struct ScaleOptions : PlanJob {
+    std::string counts, mode = "strong", csv, output;
+    std::int64_t batch_per_device = 0;
+    bool fixed_plan = false, json = false;
+    int threads = 0;
+    CostOptions costs;
+    [[nodiscard]] bool is_weak() const { return mode == "weak"; }
+};
+
+void check_batch(const ScaleOptions& options) {
+    const auto refuse = [&](const char* option, std::int64_t value, const std::string& allowed) {
+        throw InputError("command line", option, std::to_string(value), allowed);
+    };
+    if (options.is_weak() && options.global_batch > 0) {
+        refuse("--global-batch", options.global_batch, "only with --mode strong; --mode weak needs --batch-per-gpu");
+    }
+    if (!options.is_weak() && options.batch_per_device > 0) {
+        refuse("--batch-per-gpu", options.batch_per_device, "only with --mode weak; --mode strong needs --global-batch");
+    }
+    if (options.is_weak() && options.batch_per_device == 0) throw CLI::RequiredError("--batch-per-gpu");
+    if (!options.is_weak() && options.global_batch == 0) throw CLI::RequiredError("--global-batch");
+}
+
+PlanJob job_at(const ScaleOptions& options, std::int64_t devices) {
+    PlanJob job = options;
+    job.devices = devices;
+    if (options.is_weak()) job.global_batch = options.batch_per_device * devices;
+    return job;
+}
+
+/// What was found for a number of devices.
+struct Found {
+    program::ScalingPoint point;
+    std::optional<program::Plan> plan;
+};
+
+Found find(const PlanJob& job, const models::ModelSpec& model, const std::optional<program::Plan>& only) {
+    try {
+        BestPlan best = best_plan(job, model, only);
+        Found found{program::scaling_point(best.result, job.devices), std::move(best.result.plan)};
+        found.point.considered = best.counts.considered;
+        found.point.simulated = best.counts.simulated;
+        return found;
+    } catch (const InfeasibleError& error) {
+        return {{.devices = job.devices, .global_batch_size = job.global_batch, .reason = error.what()}, {}};
+    } catch (const InputError& error) {
+        return {{.devices = job.devices, .global_batch_size = job.global_batch, .reason = error.what()}, {}};
+    }
+}
+
+std::vector<program::ScalingPoint> points_of(const ScaleOptions& options, const models::ModelSpec& model,
+                                             const std::vector<std::int64_t>& counts) {
+    std::vector<program::ScalingPoint> points(counts.size());
+    std::size_t first = 0;
+    std::optional<program::Plan> shape;
+    for (; options.fixed_plan && first < counts.size() && !shape; ++first) {
+        Found found = find(job_at(options, counts[first]), model, {});
+        points[first] = std::move(found.point);
+        shape = std::move(found.plan);
+    }
+    in_parallel("planning", counts.size() - first, [&](std::size_t i) {
+        points[first + i] = find(job_at(options, counts[first + i]), model, shape).point;
+    });
+    return points;
+}
+
+int scale(const ScaleOptions& options) {
+    check_batch(options);
+    check_outputs({{"--csv", options.csv}, {"--output", options.output}},
+                  {{"--model", options.model}, {"--cluster", options.cluster}, {"--catalogue", options.costs.catalogue}});
+    const std::vector<std::int64_t> counts = device_counts(options.counts, "--gpus");
+    const models::ModelSpec model = models::load_model(options.model, options.parts);
+    check_together(options);
+    const topologies::ClusterSpec of_one = topologies::load_cluster(options.cluster, 1);
+    program::ScalingCurve curve{
+        .model = model.name,
+        .cluster = of_one.name,
+        .devices_per_node = of_one.devices_per_node,
+        .mode = options.is_weak() ? program::ScalingMode::weak : program::ScalingMode::strong,
+        .is_fixed_plan = options.fixed_plan,
+        .sequence_length = options.sequence,
+        .batch = options.is_weak() ? options.batch_per_device : options.global_batch,
+        .points = points_of(options, model, counts),
+        .figures = cost_figures_of(options.costs, of_one)};
+    for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
+        curve.implementations.push_back(request.implementation.name);
+    }
+    if (!options.fixed_plan) program::leave_idle(curve);
+    program::measure_scaling(curve);
+    if (!options.csv.empty()) write_file_atomically(options.csv, reports::scaling_csv(curve));
+    if (!options.output.empty()) write_file_atomically(options.output, program::to_json_text(curve));
+    if (options.json) {
+        print(program::to_json_text(curve));
+    } else {
+        print(fmt::format("{} ({}) on {}, {} scaling, {}\n", model.name, reports::parameters_text(model), curve.cluster,
+                          options.mode,
+                          options.is_weak() ? fmt::format("{} sequences a device", curve.batch)
+                                            : fmt::format("{} sequences a step", curve.batch)));
+        print(reports::left_out_text(model, options.sequence));
+        print(reports::scaling_text(curve));
+    }
+    return curve.knee_devices == 0 ? kExitInfeasible : kExitDone;
+}
+
+}  // namespace
+
+void add_scale(CLI::App& app, Action& chosen) {
+    auto options = std::make_shared<ScaleOptions>();
+    CLI::App* command =
+        app.add_subcommand("scale", "Find the best plan for each of several numbers of devices, and how they scale");
+    (void)add_model_options(*command, *options);
+    command
+        ->add_option("--gpus,--ranks", options->counts,
+                     "Numbers of devices: 64,128,1000, or 64..4096 for 64, 128 ... 4096")
+        ->required();
+    command
+        ->add_option("--mode", options->mode,
+                     "strong: all numbers train the same --global-batch; weak: --batch-per-gpu sequences a device")
+        ->check(CLI::IsMember({"strong", "weak"}))
+        ->capture_default_str();
+    command->add_option("--global-batch", options->global_batch, "Sequences a step (--mode strong)")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    command->add_option("--batch-per-gpu", options->batch_per_device, "Sequences a step for each device (--mode weak)")
+        ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+    (void)add_sequence_option(*command, *options);
+    command->add_flag("--fixed-plan", options->fixed_plan,
+                      "Search for a plan at the first number only, and give it more replicas at the others");
+    add_request_options(*command, *options);
+    add_limit_options(*command, options->goal);
+    add_memory_margin_option(*command, options->memory_margin_gib);
+    add_cost_options(*command, options->costs);
+    add_threads_option(*command, options->threads);
+    command->add_option("--csv", options->csv, "Write the table to this file as CSV");
+    command->add_option("--output", options->output, "Write orrery.scaling/1 JSON to this file");
+    command->add_flag("--json", options->json, "Print orrery.scaling/1 JSON");
+    command->footer(
+        "One shape: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --mode weak --batch-per-gpu 2 "
+        "--seq 8192 --fixed-plan\n"
+        "Example: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --global-batch 256 --seq 8192");
+    command->callback([options, &chosen] {
+        chosen = [options] {
+            tbb::task_arena threads(options->threads == 0 ? tbb::task_arena::automatic : options->threads);
+            return threads.execute([&] { return scale(*options); });
+        };
+    });
+}
+
+}  // namespace orrery::cli

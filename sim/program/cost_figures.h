@@ -1,0 +1,38 @@
+// What it costs to use a device: money, power and failures. Figures that change with time and place have a date and a
+// source.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace orrery::program {
+
+struct DatedFigure {
+    double value = 0;
+    std::string as_of;  // year and month; empty: it does not change, such as a datasheet's
+    std::string source;
+    bool operator==(const DatedFigure&) const = default;
+};
+
+/// What is not known is not set, and nothing that needs it is reported.
+struct CostFigures {
+    std::optional<DatedFigure> usd_per_device_hour;
+    std::optional<DatedFigure> watts;       // of a device under load
+    std::optional<DatedFigure> node_watts;  // of a node beside its devices; not set: 0
+    std::optional<DatedFigure> pue;         // power of the whole site / power of the nodes; not set: 1
+
+    /// For the devices of whole nodes.
+    [[nodiscard]] std::optional<double> usd_per_hour(std::int64_t devices) const {
+        if (!usd_per_device_hour) return {};
+        return usd_per_device_hour->value * static_cast<double>(devices);
+    }
+    [[nodiscard]] std::optional<double> kilowatts(std::int64_t devices, std::int64_t devices_per_node) const {
+        if (!watts) return {};
+        const std::int64_t nodes = (devices + devices_per_node - 1) / devices_per_node;
+        const double of_nodes = node_watts ? node_watts->value * static_cast<double>(nodes) : 0;
+        return (watts->value * static_cast<double>(devices) + of_nodes) * (pue ? pue->value : 1) / 1000;
+    }
+};
+
+}  // namespace orrery::program

@@ -1,0 +1,119 @@
+#include "sim/program/scaling_curve.h"
+
+#include "core/error.h"
+#include "sim/program/scaling_fields.h"
+
+namespace orrery::program {
+namespace {
+
+constexpr const char* kScalingSchema = "orrery.scaling/1";
+constexpr double kSecondsPerHour = 3600;
+
+/// Tokens/s that as many devices would have, if each had those of a used device of the first point with a plan.
+double ideal_tokens_per_s(const ScalingPoint& first, std::int64_t devices) {
+    return first.tokens_per_s * static_cast<double>(devices) / static_cast<double>(first.devices_used);
+}
+
+void add_costs(const ScalingCurve& curve, ScalingPoint& point) {
+    const double hours = 1e9 / point.tokens_per_s / kSecondsPerHour;  // for a billion tokens
+    if (const auto usd = curve.figures.usd_per_hour(point.devices)) point.usd_per_billion_tokens = *usd * hours;
+    if (const auto kilowatts = curve.figures.kilowatts(point.devices, curve.devices_per_node)) {
+        point.kwh_per_billion_tokens = *kilowatts * hours;
+    }
+}
+
+}  // namespace
+
+std::string_view name_of(ScalingMode mode) {
+    return mode == ScalingMode::strong ? "strong" : "weak";
+}
+
+ChosenPlan chosen_plan(const Plan& plan) {
+    return {.implementation = plan.implementation.name,
+            .parallelism = plan.parallelism,
+            .micro_batch_size = plan.training.micro_batch_size,
+            .micro_batches = plan.micro_batches(),
+            .memory = plan.training.memory};
+}
+
+ScalingPoint scaling_point(const PlanResult& result, std::int64_t devices) {
+    const auto used = static_cast<double>(result.plan.parallelism.world_size());
+    return {.devices = devices,
+            .global_batch_size = result.plan.training.global_batch_size,
+            .devices_used = result.plan.parallelism.world_size(),
+            .plan = chosen_plan(result.plan),
+            .step_time_s = result.step_time_s,
+            .step_time_low_s = result.step_time_low_s,
+            .step_time_high_s = result.step_time_high_s,
+            .tokens_per_s = result.tokens_per_s_per_device * used,
+            .mfu = result.utilization.mfu,
+            .hfu = result.utilization.hfu,
+            .peak_memory_gib = result.peak_memory_gib,
+            .exposed_communication_s = result.exposed_communication_s,
+            .bubble_fraction = result.bubble_fraction,
+            .idle_fraction = result.idle_fraction,
+            .shares = result.shares};
+}
+
+void leave_idle(ScalingCurve& curve) {
+    if (curve.mode == ScalingMode::weak) return;
+    const ScalingPoint* best = nullptr;
+    for (ScalingPoint& point : curve.points) {
+        if (best != nullptr && (!point.is_found() || best->step_time_s < point.step_time_s)) {
+            const std::int64_t devices = point.devices;
+            point = *best;
+            point.devices = devices;
+        }
+        if (point.is_found()) best = &point;
+    }
+}
+
+void measure_scaling(ScalingCurve& curve) {
+    const ScalingPoint *first = nullptr, *before = nullptr;
+    curve.knee_devices = 0;
+    for (ScalingPoint& point : curve.points) {
+        if (!point.is_found()) continue;
+        if (first == nullptr) first = &point;
+        point.speed_up = point.tokens_per_s / first->tokens_per_s;
+        point.efficiency = point.tokens_per_s / ideal_tokens_per_s(*first, point.devices);
+        point.marginal_efficiency = point.efficiency;
+        if (before != nullptr) {
+            ORRERY_CHECK(before->devices < point.devices, "the points of a scaling curve are not in order");
+            point.marginal_efficiency = (point.tokens_per_s - before->tokens_per_s) /
+                                        ideal_tokens_per_s(*first, point.devices - before->devices);
+        }
+        if (point.marginal_efficiency >= kKneeEfficiency) curve.knee_devices = point.devices;
+        add_costs(curve, point);
+        before = &point;
+    }
+}
+
+std::string to_json_text(const ScalingCurve& curve) {
+    JsonValue json = JsonValue::object();
+    json.set("schema", JsonValue(kScalingSchema));
+    write_fields(json, curve);
+    return json.text(2) + "\n";
+}
+
+ScalingCurve scaling_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    reader.expect_schema(kScalingSchema);
+    ScalingCurve curve;
+    read_fields(reader, curve);
+    reader.finish();
+    return curve;
+}
+
+std::string to_json_text(const ScalingPoint& point) {
+    return orrery::field_json(point).text();
+}
+
+ScalingPoint scaling_point_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    ScalingPoint point;
+    read_fields(reader, point);
+    reader.finish();
+    return point;
+}
+
+}  // namespace orrery::program
