@@ -54,7 +54,10 @@ std::vector<sim::PlanRequest> restricted(std::vector<sim::PlanRequest> requests,
     return requests;
 }
 
-BestPlan best_of(sim::PlanSearch search) {
+BestPlan best_of(sim::PlanSearch search, const PlanJob& job, const models::ModelSpec& model) {
+    if (search.results.empty() || !search.results.front().feasible) {
+        throw InfeasibleError(model.name + ": no plan on at most " + std::to_string(job.devices) + " devices fits");
+    }
     const program::SearchCounts counts = sim::summary_of(search).counts;
     return {std::move(search.results.front()), counts};
 }
@@ -69,13 +72,13 @@ BestPlan best_plan(const PlanJob& job, const models::ModelSpec& model, const std
         const auto search = [&](const sim::PlanRequest& request, std::span<const double> rivals) {
             return sim::search_plans(request, cluster, 1, 1, rivals);
         };
-        return best_of(search_each(restricted(requests_of(job, model, spec), only), 1, search, notes));
+        return best_of(search_each(restricted(requests_of(job, model, spec), only), 1, search, notes), job, model);
     } catch (const InputError&) {
         // No plan has exactly as many devices. Errors in the job are thrown again.
         const auto search = [](const sim::PlanRequest& request, std::span<const double> rivals) {
             return sim::search_at_most(request, 1, 1, rivals);
         };
-        return best_of(search_each(restricted(requests_for_any_size(job, model), only), 1, search, notes));
+        return best_of(search_each(restricted(requests_for_any_size(job, model), only), 1, search, notes), job, model);
     }
 }
 

@@ -38,6 +38,7 @@ void add_commands(CLI::App& app, Action& chosen) {
         "128 + the signal with which the user ended the command.");
     add_plan(app, chosen);
     add_scale(app, chosen);
+    add_capacity(app, chosen);
     add_simulate(app, chosen);
     add_run(app, chosen);
     add_validate(app, chosen);

@@ -41,10 +41,9 @@ void check_batch(const ScaleOptions& options) {
         refuse("--global-batch", options.global_batch, "only with --mode strong; --mode weak needs --batch-per-gpu");
     }
     if (!options.is_weak() && options.batch_per_device > 0) {
-        refuse("--batch-per-gpu", options.batch_per_device, "only with --mode weak; --mode strong needs --global-batch");
+        refuse("--batch-per-gpu", options.batch_per_device,
+               "only with --mode weak; --mode strong needs --global-batch");
     }
-    if (options.is_weak() && options.batch_per_device == 0) throw CLI::RequiredError("--batch-per-gpu");
-    if (!options.is_weak() && options.global_batch == 0) throw CLI::RequiredError("--global-batch");
 }
 
 PlanJob job_at(const ScaleOptions& options, std::int64_t devices) {
@@ -92,22 +91,22 @@ std::vector<program::ScalingPoint> points_of(const ScaleOptions& options, const 
 
 int scale(const ScaleOptions& options) {
     check_batch(options);
-    check_outputs({{"--csv", options.csv}, {"--output", options.output}},
-                  {{"--model", options.model}, {"--cluster", options.cluster}, {"--catalogue", options.costs.catalogue}});
+    check_outputs(
+        {{"--csv", options.csv}, {"--output", options.output}},
+        {{"--model", options.model}, {"--cluster", options.cluster}, {"--catalogue", options.costs.catalogue}});
     const std::vector<std::int64_t> counts = device_counts(options.counts, "--gpus");
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_together(options);
     const topologies::ClusterSpec of_one = topologies::load_cluster(options.cluster, 1);
-    program::ScalingCurve curve{
-        .model = model.name,
-        .cluster = of_one.name,
-        .devices_per_node = of_one.devices_per_node,
-        .mode = options.is_weak() ? program::ScalingMode::weak : program::ScalingMode::strong,
-        .is_fixed_plan = options.fixed_plan,
-        .sequence_length = options.sequence,
-        .batch = options.is_weak() ? options.batch_per_device : options.global_batch,
-        .points = points_of(options, model, counts),
-        .figures = cost_figures_of(options.costs, of_one)};
+    program::ScalingCurve curve{.model = model.name,
+                                .cluster = of_one.name,
+                                .devices_per_node = of_one.devices_per_node,
+                                .mode = options.is_weak() ? program::ScalingMode::weak : program::ScalingMode::strong,
+                                .is_fixed_plan = options.fixed_plan,
+                                .sequence_length = options.sequence,
+                                .batch = options.is_weak() ? options.batch_per_device : options.global_batch,
+                                .points = points_of(options, model, counts),
+                                .figures = cost_figures_of(options.costs, of_one)};
     for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
         curve.implementations.push_back(request.implementation.name);
     }
@@ -164,6 +163,9 @@ void add_scale(CLI::App& app, Action& chosen) {
         "--seq 8192 --fixed-plan\n"
         "Example: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --global-batch 256 --seq 8192");
     command->callback([options, &chosen] {
+        if (options->batch_per_device == 0 && options->global_batch == 0) {
+            throw CLI::RequiredError(options->is_weak() ? "--batch-per-gpu" : "--global-batch");
+        }
         chosen = [options] {
             tbb::task_arena threads(options->threads == 0 ? tbb::task_arena::automatic : options->threads);
             return threads.execute([&] { return scale(*options); });

@@ -50,8 +50,9 @@ std::string overhead_text(const ScalingPoint& point) {
 }
 
 bool has_spares(const ScalingCurve& curve) {
-    return std::any_of(curve.points.begin(), curve.points.end(),
-                       [](const ScalingPoint& point) { return point.is_found() && point.devices_used < point.devices; });
+    return std::any_of(curve.points.begin(), curve.points.end(), [](const ScalingPoint& point) {
+        return point.is_found() && point.devices_used < point.devices;
+    });
 }
 
 Table table_of(const ScalingCurve& curve) {
@@ -79,14 +80,13 @@ Table table_of(const ScalingCurve& curve) {
         if (!point.is_found()) continue;
         std::vector<std::string> cells{format_integer(point.devices)};
         if (spares) cells.push_back(format_integer(point.devices_used));
-        cells.insert(cells.end(),
-                     {format_integer(point.global_batch_size), plan_words(point.plan),
-                      format_seconds(point.step_time_s), spread_text(point),
-                      format_integer(std::llround(point.tokens_per_s)), format_fixed(point.speed_up, 2),
-                      format_percent(point.efficiency), format_percent(point.marginal_efficiency),
-                      format_percent(point.mfu), format_percent(point.exposed_communication_s / point.step_time_s),
-                      format_percent(point.bubble_fraction), format_fixed(point.peak_memory_gib, 1),
-                      limit_text(point), overhead_text(point)});
+        cells.insert(
+            cells.end(),
+            {format_integer(point.global_batch_size), plan_words(point.plan), format_seconds(point.step_time_s),
+             spread_text(point), format_integer(std::llround(point.tokens_per_s)), format_fixed(point.speed_up, 2),
+             format_percent(point.efficiency), format_percent(point.marginal_efficiency), format_percent(point.mfu),
+             format_percent(point.exposed_communication_s / point.step_time_s), format_percent(point.bubble_fraction),
+             format_fixed(point.peak_memory_gib, 1), limit_text(point), overhead_text(point)});
         if (curve.figures.usd_per_device_hour) cells.push_back(money_text(point.usd_per_billion_tokens));
         if (curve.figures.watts) cells.push_back(money_text(point.kwh_per_billion_tokens));
         table.add_row(cells);
@@ -102,13 +102,15 @@ std::string knee_text(const ScalingCurve& curve) {
     }
     const std::string share = format_percent(program::kKneeEfficiency, 0);
     if (last->devices == curve.knee_devices) {
-        return fmt::format("knee: none up to {} devices; devices added last still bring at least {} of what those of "
-                           "the first point bring\n",
-                           format_integer(last->devices), share);
+        return fmt::format(
+            "knee: none up to {} devices; devices added last still bring at least {} of what those of "
+            "the first point bring\n",
+            format_integer(last->devices), share);
     }
-    return fmt::format("knee: {} devices, the last point whose added devices bring at least {} of what those of the "
-                       "first point bring\n",
-                       format_integer(curve.knee_devices), share);
+    return fmt::format(
+        "knee: {} devices, the last point whose added devices bring at least {} of what those of the "
+        "first point bring\n",
+        format_integer(curve.knee_devices), share);
 }
 
 std::string figure_text(const char* what, const std::optional<program::DatedFigure>& figure) {
@@ -135,8 +137,9 @@ std::string scaling_text(const ScalingCurve& curve) {
         if (!point.is_found()) text += fmt::format("{} devices: {}\n", format_integer(point.devices), point.reason);
     }
     text += knee_text(curve);
-    text += "speed-up and efficiency: tokens/s beside the first point's, in all and for each device; marginal: the same "
-            "for the devices added since the point before\n";
+    text +=
+        "speed-up and efficiency: tokens/s beside the first point's, in all and for each device; marginal: the same "
+        "for the devices added since the point before\n";
     text += "largest overhead: the largest share of the step that is neither computation nor memory bandwidth\n";
     return text + cost_figures_text(curve.figures);
 }
@@ -152,15 +155,15 @@ std::string scaling_csv(const ScalingCurve& curve) {
             continue;
         }
         const auto known = [](double value) { return value > 0 ? shortest(value) : ""; };
-        text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", p.devices,
-                            p.devices_used, p.global_batch_size, csv_field(p.plan.implementation),
-                            csv_field(plan_words(p.plan)), shortest(p.step_time_s), known(p.step_time_low_s),
-                            known(p.step_time_high_s), shortest(p.tokens_per_s), shortest(p.speed_up),
-                            shortest(p.efficiency), shortest(p.marginal_efficiency), shortest(p.mfu), shortest(p.hfu),
-                            shortest(p.peak_memory_gib), shortest(p.exposed_communication_s),
-                            shortest(p.bubble_fraction), shortest(p.idle_fraction),
-                            p.shares.empty() ? "" : std::string(name_of(p.shares.front().limit)),
-                            number(p.usd_per_billion_tokens), number(p.kwh_per_billion_tokens));
+        text +=
+            fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", p.devices, p.devices_used,
+                        p.global_batch_size, csv_field(p.plan.implementation), csv_field(plan_words(p.plan)),
+                        shortest(p.step_time_s), known(p.step_time_low_s), known(p.step_time_high_s),
+                        shortest(p.tokens_per_s), shortest(p.speed_up), shortest(p.efficiency),
+                        shortest(p.marginal_efficiency), shortest(p.mfu), shortest(p.hfu), shortest(p.peak_memory_gib),
+                        shortest(p.exposed_communication_s), shortest(p.bubble_fraction), shortest(p.idle_fraction),
+                        p.shares.empty() ? "" : std::string(name_of(p.shares.front().limit)),
+                        number(p.usd_per_billion_tokens), number(p.kwh_per_billion_tokens));
     }
     return text;
 }

@@ -51,9 +51,6 @@ Catalogue catalogue_from_json_text(const std::string& text, const std::string& f
     const JsonReader reader = JsonReader::parse(text, file);
     reader.expect_schema(kCatalogueSchema);
     Catalogue catalogue;
-    const auto read = [&reader](const char* key, std::optional<program::DatedFigure>& figure) {
-        if (reader.has(key)) read_field(reader, key, figure);
-    };
     if (reader.has("devices")) {
         const JsonReader devices = reader.object("devices");
         for (const std::string& name : devices.keys()) {
@@ -64,18 +61,24 @@ Catalogue catalogue_from_json_text(const std::string& text, const std::string& f
         }
         devices.finish();
     }
-    read("device_hours_per_interruption", catalogue.device_hours_per_interruption);
-    read("checkpoint_bytes_per_parameter", catalogue.checkpoint_bytes_per_parameter);
+    if (reader.has("faults")) read_field(reader, "faults", catalogue.faults);
+    const std::optional<program::DatedFigure>& replaced = catalogue.faults.replaced_share;
+    if (replaced && replaced->value > 1) {
+        throw InputError(file, "/faults/replaced_share/value", shortest(replaced->value), "at most 1");
+    }
     reader.finish();
     return catalogue;
 }
 
 Catalogue merged(Catalogue under, const Catalogue& over) {
     for (const auto& [device, price] : over.usd_per_device_hour) under.usd_per_device_hour[device] = price;
-    if (over.device_hours_per_interruption) under.device_hours_per_interruption = over.device_hours_per_interruption;
-    if (over.checkpoint_bytes_per_parameter) {
-        under.checkpoint_bytes_per_parameter = over.checkpoint_bytes_per_parameter;
-    }
+    std::vector<const std::optional<program::DatedFigure>*> figures;
+    program::visit_fields(over.faults, [&](const char*, const auto& figure) { figures.push_back(&figure); });
+    std::size_t i = 0;
+    program::visit_fields(under.faults, [&](const char*, auto& figure) {
+        if (*figures[i]) figure = *figures[i];
+        ++i;
+    });
     return under;
 }
 
@@ -85,9 +88,9 @@ Catalogue catalogue_from_price_csv(const std::string& text, const std::string& f
     const char* const price_column = spot ? "SpotPrice" : "Price";
     for (const char* column : {"AcceleratorName", "AcceleratorCount", "Region", price_column}) {
         if (!table.has(column)) {
-            throw InputError(file, "the first line", table.first_line(),
-                             std::string("CSV columns with AcceleratorName, AcceleratorCount, Region and ") +
-                                 price_column);
+            throw InputError(
+                file, "the first line", table.first_line(),
+                std::string("CSV columns with AcceleratorName, AcceleratorCount, Region and ") + price_column);
         }
     }
     Catalogue catalogue;
@@ -103,8 +106,8 @@ Catalogue catalogue_from_price_csv(const std::string& text, const std::string& f
         if (!fresh && price->second.value <= usd) continue;
         price->second = {.value = usd,
                          .as_of = as_of,
-                         .source = file + ", row " + std::to_string(row.number()) + ": " +
-                                   row.text("AcceleratorName") + (spot ? " spot" : "") + " in " + row.text("Region")};
+                         .source = file + ", row " + std::to_string(row.number()) + ": " + row.text("AcceleratorName") +
+                                   (spot ? " spot" : "") + " in " + row.text("Region")};
     }
     if (catalogue.usd_per_device_hour.empty()) {
         throw InputError(file, "the table", "no row", "at least one row with a known accelerator and its price");

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 
 #include "sim/program/cost_figures.h"
@@ -12,9 +11,7 @@ namespace orrery::sim {
 
 struct Catalogue {
     std::map<std::string, program::DatedFigure> usd_per_device_hour;  // by device profile
-    /// Hours of a device per unexpected interruption of a job: with n devices a job is interrupted after 1/n of these.
-    std::optional<program::DatedFigure> device_hours_per_interruption;
-    std::optional<program::DatedFigure> checkpoint_bytes_per_parameter;
+    program::FaultFigures faults;
 };
 
 [[nodiscard]] const Catalogue& built_in_catalogue();

@@ -315,6 +315,7 @@ Choice layer_costs_key(const Choice& choice) {
 LayerCosting::LayerCosting(const PlanRequest& request, const topologies::Cluster& cluster, const RooflineCost& cost)
     : cluster_(cluster), cost_(cost), excerpt_(excerpt_of(request.model)), few_(request) {
     few_.model = excerpt_.model;
+    few_.stage_layers.clear();  // a given layout is one of all blocks
 }
 
 /// The model itself with fewer blocks: three of a dense model, six of DeepSeek-V3.

@@ -35,4 +35,16 @@ struct CostFigures {
     }
 };
 
+/// How often jobs are interrupted, and what an interruption costs.
+struct FaultFigures {
+    /// Hours of a device per unexpected interruption of a job: with n devices a job is interrupted after 1/n of these.
+    std::optional<DatedFigure> device_hours_per_interruption;
+    std::optional<DatedFigure> replaced_share;  // of the interruptions: those after which a node has to be replaced
+    std::optional<DatedFigure> detection_s;     // from a failure until the job is aborted
+    std::optional<DatedFigure> restart_s;       // from there until it loads its checkpoint
+    std::optional<DatedFigure> repair_hours;    // until a replaced node can be used again
+    std::optional<DatedFigure> checkpoint_gb_per_s_per_node;    // at which checkpoints are written and read
+    std::optional<DatedFigure> checkpoint_bytes_per_parameter;  // not set: those of the plan's precision and optimizer
+};
+
 }  // namespace orrery::program

@@ -44,7 +44,7 @@ struct ScalingPoint {
     std::vector<LimitShare> shares;                                              // as in PlanResult
     std::int64_t considered = 0, simulated = 0;                                  // candidates of the search
     // Set by measure_scaling.
-    double speed_up = 1;    // tokens/s over those of the first point with a plan
+    double speed_up = 1;  // tokens/s over those of the first point with a plan
     /// Tokens/s for each device that the job has, over those for each device that the first point with a plan uses.
     double efficiency = 1;
     /// The same for the devices added since the point before. Of the first point with a plan: its efficiency.

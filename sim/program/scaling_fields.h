@@ -24,6 +24,17 @@ void visit_fields(Object& f, auto&& visit) {
     visit("pue", f.pue);
 }
 
+template <Either<FaultFigures> Object>
+void visit_fields(Object& f, auto&& visit) {
+    visit("device_hours_per_interruption", f.device_hours_per_interruption);
+    visit("replaced_share", f.replaced_share);
+    visit("detection_s", f.detection_s);
+    visit("restart_s", f.restart_s);
+    visit("repair_hours", f.repair_hours);
+    visit("checkpoint_gb_per_s_per_node", f.checkpoint_gb_per_s_per_node);
+    visit("checkpoint_bytes_per_parameter", f.checkpoint_bytes_per_parameter);
+}
+
 template <Either<LimitShare> Object>
 void visit_fields(Object& s, auto&& visit) {
     visit("limit", s.limit, kRequired);

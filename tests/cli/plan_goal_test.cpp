@@ -174,5 +174,11 @@ TEST(PlanGoal, WrongValuesAreRefused) {
     expect_refused(plan_of_one_size(here, {"--max-memory", "0.5"}), 3, {"fits in the 0.5 GiB"});
 }
 
+TEST(PlanGoal, ALayoutMayHaveOneStage) {
+    const Workplace here;
+    const json document = plans_of(plan_of_one_size(here, {"--json", "--stage-layout", "Et*12L"}));
+    for (const json& plan : document.at("plans")) EXPECT_EQ(plan.at("plan").at("parallelism").at("pp"), 1);
+}
+
 }  // namespace
 }  // namespace orrery::test

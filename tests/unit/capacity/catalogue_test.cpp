@@ -18,7 +18,7 @@ TEST(Catalogue, HasPricesWithDateAndSource) {
         EXPECT_EQ(price.as_of.size(), 7U) << device;  // 2026-09
         EXPECT_FALSE(price.source.empty()) << device;
     }
-    EXPECT_EQ(catalogue.device_hours_per_interruption->value, 50700);
+    EXPECT_EQ(catalogue.faults.device_hours_per_interruption->value, 50700);
 }
 
 TEST(Catalogue, PowerIsThatOfTheProfile) {
@@ -36,18 +36,21 @@ TEST(Catalogue, PowerIsThatOfTheProfile) {
 TEST(Catalogue, FiguresOfAFileReplaceTheBuiltInOnes) {
     const Catalogue mine = catalogue_from_json_text(
         R"({"schema": "orrery.catalogue/1", "devices": {"h100-sxm-80gb":
-            {"usd_per_device_hour": {"value": 1.5, "as_of": "2026-11", "source": "our contract"}}}})",
+            {"usd_per_device_hour": {"value": 1.5, "as_of": "2026-11", "source": "our contract"}}},
+            "faults": {"restart_s": {"value": 60, "source": "our drills"}}})",
         "mine.json");
     const Catalogue both = merged(built_in_catalogue(), mine);
     EXPECT_EQ(both.usd_per_device_hour.at("h100-sxm-80gb").value, 1.5);
     EXPECT_EQ(both.usd_per_device_hour.at("b200-sxm").value, 5.5);
-    EXPECT_EQ(both.device_hours_per_interruption->value, 50700);
+    EXPECT_EQ(both.faults.restart_s->value, 60);
+    EXPECT_EQ(both.faults.device_hours_per_interruption->value, 50700);
 }
 
 TEST(Catalogue, RefusesUnknownDevicesAndPricesOfNothing) {
     const auto message_of = [](const std::string& devices) -> std::string {
         try {
-            (void)catalogue_from_json_text(R"({"schema": "orrery.catalogue/1", "devices": )" + devices + "}", "mine.json");
+            (void)catalogue_from_json_text(R"({"schema": "orrery.catalogue/1", "devices": )" + devices + "}",
+                                           "mine.json");
         } catch (const InputError& error) {
             return error.what();
         }

@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "models/implementation_fields.h"
 #include "models/model_fields.h"
+#include "sim/program/capacity_fields.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/rate_fields.h"
 #include "sim/program/run_record_fields.h"
@@ -322,6 +323,16 @@ TEST(SchemaFields, OfAScalingCurveAreThoseThatAreRead) {
     point["required"] = always;
     expect_schema("scaling", "/$defs/point", point);
     expect_schema("catalogue", "/$defs/dated_figure", schema_of_object(DatedFigure{}));
+}
+
+TEST(SchemaFields, OfACapacityAnswerAreThoseThatAreRead) {
+    expect_schema("capacity", "", schema_of_object(Capacity{}), {.leading = " schema ", .conditional = ""});
+    expect_schema("capacity", "/$defs/goal", schema_of_object(CapacityGoal{}));
+    expect_schema("capacity", "/$defs/answer", schema_of_object(CapacityAnswer{}));
+    OrderedJson size = schema_of_object(CapacitySize{});
+    size["required"] = OrderedJson::array({"devices", "spare_devices"});
+    expect_schema("capacity", "/$defs/size", size);
+    expect_schema("catalogue", "/properties/faults", schema_of_object(FaultFigures{}));
 }
 
 TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {
