@@ -71,7 +71,8 @@ program::CapacityGoal goal_of(const CapacityOptions& options, const models::Mode
                                .max_devices = options.max_devices};
     if (goal.days == 0) {
         if (options.start.empty()) {
-            throw InputError("command line", "--by", options.by, "a date only with --start, such as --start 2026-12-01");
+            throw InputError("command line", "--by", options.by,
+                             "a date only with --start, such as --start 2026-12-01");
         }
         goal.by = options.by;
         goal.days = days_between(options.start, options.by);
@@ -129,8 +130,9 @@ std::int64_t most_by_power(const sim::JobTerms& terms) {
 /// The least number of devices that could train the tokens in time at their peak.
 std::int64_t least_used(const sim::JobTerms& terms, const CapacityOptions& options, const models::ModelSpec& model,
                         const topologies::ClusterSpec& cluster) {
-    const double flops = models::model_flops_per_sequence(model, options.sequence, models::FlopsConvention::causal_half) *
-                         terms.goal.tokens / static_cast<double>(options.sequence);
+    const double flops =
+        models::model_flops_per_sequence(model, options.sequence, models::FlopsConvention::causal_half) *
+        terms.goal.tokens / static_cast<double>(options.sequence);
     double peak = 0;
     for (const topologies::PeakRate& rate : cluster.device.peaks) peak = std::max(peak, rate.tflops.value * 1e12);
     constexpr double kSecondsPerDay = 86400;
@@ -140,16 +142,15 @@ std::int64_t least_used(const sim::JobTerms& terms, const CapacityOptions& optio
 CapacityAnswer answer_for(const CapacityOptions& options, const models::ModelSpec& model,
                           const program::CapacityGoal& goal) {
     const topologies::ClusterSpec cluster = topologies::load_cluster(options.cluster, 1);
-    sim::JobTerms terms{
-        .goal = goal,
-        .parameters = static_cast<double>(models::parameter_count(model)),
-        .devices_per_node = cluster.devices_per_node,
-        .faults = fault_figures_of(options),
-        .costs = cost_figures_of(options.costs, cluster),
-        .checkpoint_gb_per_s = options.checkpoint_gb_per_s.value_or(0),
-        .checkpoint_interval_s = options.checkpoint_minutes.value_or(0) * 60,
-        .weibull_shape = options.weibull_shape,
-        .seed = static_cast<std::uint64_t>(options.seed)};
+    sim::JobTerms terms{.goal = goal,
+                        .parameters = static_cast<double>(models::parameter_count(model)),
+                        .devices_per_node = cluster.devices_per_node,
+                        .faults = fault_figures_of(options),
+                        .costs = cost_figures_of(options.costs, cluster),
+                        .checkpoint_gb_per_s = options.checkpoint_gb_per_s.value_or(0),
+                        .checkpoint_interval_s = options.checkpoint_minutes.value_or(0) * 60,
+                        .weibull_shape = options.weibull_shape,
+                        .seed = static_cast<std::uint64_t>(options.seed)};
     if (goal.max_usd > 0 && !terms.costs.usd_per_device_hour) {
         throw InputError("command line", "--max-usd", fmt::format("{}", goal.max_usd),
                          "only with a price of " + cluster.device.name + " (--usd-per-gpu-hour)");
@@ -226,8 +227,9 @@ void add_fault_options(CLI::App& command, CapacityOptions& options) {
         ->check(seconds);
     command.add_option("--restart-s", options.restart_s, "Seconds from there until it loads its checkpoint")
         ->check(seconds);
-    command.add_option("--replaced-share", options.replaced_share,
-                       "Share of the interruptions after which a node has to be replaced")
+    command
+        .add_option("--replaced-share", options.replaced_share,
+                    "Share of the interruptions after which a node has to be replaced")
         ->check(CLI::Range(1e-9, 1.0));
     command.add_option("--repair-hours", options.repair_hours, "Hours until a replaced node can be used again")
         ->check(CLI::Range(1e-3, 1e5));
@@ -261,7 +263,8 @@ void add_capacity(CLI::App& app, Action& chosen) {
         ->required()
         ->delimiter(',');
     command->add_option("--tokens", options->tokens, "Tokens to train, such as 300B, 15T or 1.4e12")->required();
-    command->add_option("--by", options->by, "Time for it, such as 90d, 12w or 36h, or a date with --start")->required();
+    command->add_option("--by", options->by, "Time for it, such as 90d, 12w or 36h, or a date with --start")
+        ->required();
     command->add_option("--start", options->start, "Date on which it starts, such as 2026-12-01");
     command->add_option("--global-batch", options->global_batch, "Sequences a step")
         ->required()

@@ -84,8 +84,8 @@ Table table_of(const Capacity& capacity) {
     for (const CapacityAnswer& answer : capacity.answers) {
         const CapacitySize& size = answer.best;
         if (!size.is_found()) {
-            table.add_row({answer.cluster, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-",
-                           limit_text(answer)});
+            table.add_row(
+                {answer.cluster, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", limit_text(answer)});
             continue;
         }
         table.add_row({answer.cluster, format_integer(size.devices), format_integer(size.point.devices_used),
@@ -140,8 +140,14 @@ std::string why_text(const Capacity& capacity, const CapacityAnswer& answer) {
 }
 
 std::string explored_text(const Capacity& capacity, const CapacityAnswer& answer) {
-    Table table({{"devices"}, {"spares"}, {"plan", Align::left}, {"MFU"}, {"goodput"}, {"days p50"},
-                 {fmt::format("p{:.0f}", capacity.goal.probability * 100)}, {"USD"}});
+    Table table({{"devices"},
+                 {"spares"},
+                 {"plan", Align::left},
+                 {"MFU"},
+                 {"goodput"},
+                 {"days p50"},
+                 {fmt::format("p{:.0f}", capacity.goal.probability * 100)},
+                 {"USD"}});
     for (const CapacitySize& size : answer.explored) {
         if (!size.is_found()) continue;
         table.add_row({format_integer(size.devices), format_integer(size.devices - size.point.devices_used),
@@ -175,8 +181,7 @@ std::string tokens_text(double tokens) {
     return format_integer(std::llround(tokens));
 }
 
-std::string capacity_text(const Capacity& capacity,
-                          std::string (*date_after)(const std::string& start, double days)) {
+std::string capacity_text(const Capacity& capacity, std::string (*date_after)(const std::string& start, double days)) {
     const program::CapacityGoal& goal = capacity.goal;
     std::string text = fmt::format(
         "{} tokens in {} days{}, with a probability of {}\n", tokens_text(goal.tokens), shortest(goal.days),
@@ -192,8 +197,9 @@ std::string capacity_text(const Capacity& capacity,
                             date_after(goal.start, size.days_p10), date_after(goal.start, size.days_p90));
     }
     text += why_text(capacity, first) + faults_text(size) + explored_text(capacity, first);
-    text += "days: with failures, over the interval of the predicted step time; USD, MWh and MW: of all devices, for "
-            "the median\n";
+    text +=
+        "days: with failures, over the interval of the predicted step time; USD, MWh and MW: of all devices, for "
+        "the median\n";
     return text + cost_figures_text(first.figures) + fault_figures_text(capacity.faults);
 }
 

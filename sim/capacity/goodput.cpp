@@ -130,7 +130,7 @@ std::int64_t spares_for(const FaultModel& faults, double probability) {
         ++spares;
         term *= mean / static_cast<double>(spares);
         below += term;
-        if (term < std::numeric_limits<double>::epsilon() * below && static_cast<double>(spares) > mean) break;
+        if (term<std::numeric_limits<double>::epsilon() * below&& static_cast<double>(spares)> mean) break;
     }
     return spares;
 }

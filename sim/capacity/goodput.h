@@ -18,11 +18,11 @@ struct FaultModel {
     /// Of the Weibull distribution of these times: 1 for failures at a constant rate; below 1 for failures that come
     /// in bursts, or mostly soon after a restart.
     double shape = 1;
-    double checkpoint_s = 0;      // for which a checkpoint keeps the job from working
-    double recovery_s = 0;        // from a failure until the job works again
-    double interval_s = 0;        // work between checkpoints, > 0
-    double replaced_share = 0;    // of the interruptions: those after which a node has to be replaced
-    double repair_s = 0;          // until a replaced node can be used again
+    double checkpoint_s = 0;    // for which a checkpoint keeps the job from working
+    double recovery_s = 0;      // from a failure until the job works again
+    double interval_s = 0;      // work between checkpoints, > 0
+    double replaced_share = 0;  // of the interruptions: those after which a node has to be replaced
+    double repair_s = 0;        // until a replaced node can be used again
     std::int64_t spare_nodes = 0;
 };
 
@@ -43,12 +43,12 @@ inline constexpr double kLeastIntervalS = 1;
 [[nodiscard]] std::int64_t spares_for(const FaultModel& faults, double probability);
 
 struct JobRun {
-    double elapsed_s = 0;          // from the start to the end of the work
+    double elapsed_s = 0;  // from the start to the end of the work
     std::int64_t interruptions = 0;
-    double lost_s = 0;             // work done again
-    double checkpoint_s = 0;       // in checkpoints that were kept
+    double lost_s = 0;        // work done again
+    double checkpoint_s = 0;  // in checkpoints that were kept
     double recovery_s = 0;
-    double waiting_s = 0;          // for a repaired node
+    double waiting_s = 0;  // for a repaired node
 };
 /// One run of a job with `work_s` of work, event by event. Runs with different numbers are independent.
 [[nodiscard]] JobRun simulate_job(const FaultModel& faults, double work_s, std::uint64_t seed, std::uint64_t run);

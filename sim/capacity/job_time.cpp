@@ -80,10 +80,9 @@ program::CapacitySize job_time(const JobTerms& terms, const program::ScalingPoin
     const program::CapacityGoal& goal = terms.goal;
     program::CapacitySize size{
         .devices = point.devices + spare_devices, .spare_devices = spare_devices, .point = point};
-    const double rate_gb_per_s =
-        terms.checkpoint_gb_per_s > 0
-            ? terms.checkpoint_gb_per_s
-            : terms.faults.checkpoint_gb_per_s_per_node->value * nodes_of(terms, point.devices_used);
+    const double rate_gb_per_s = terms.checkpoint_gb_per_s > 0 ? terms.checkpoint_gb_per_s
+                                                               : terms.faults.checkpoint_gb_per_s_per_node->value *
+                                                                     nodes_of(terms, point.devices_used);
     FaultModel faults = faults_of(terms, point.devices_used);
     size.checkpoint_gb = bytes_per_parameter * terms.parameters / kGigabyte;
     size.checkpoint_s = faults.checkpoint_s = size.checkpoint_gb / rate_gb_per_s;

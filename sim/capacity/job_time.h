@@ -18,10 +18,10 @@ struct JobTerms {
     std::int64_t devices_per_node = 1;
     program::FaultFigures faults;  // all figures are set
     program::CostFigures costs;
-    std::int64_t most_devices = 0;         // spare ones included
-    double checkpoint_gb_per_s = 0;        // of all nodes together; 0: faults.checkpoint_gb_per_s_per_node of each
-    double checkpoint_interval_s = 0;      // 0: best_interval_s
-    double weibull_shape = 1;              // FaultModel::shape
+    std::int64_t most_devices = 0;     // spare ones included
+    double checkpoint_gb_per_s = 0;    // of all nodes together; 0: faults.checkpoint_gb_per_s_per_node of each
+    double checkpoint_interval_s = 0;  // 0: best_interval_s
+    double weibull_shape = 1;          // FaultModel::shape
     std::uint64_t seed = 1234;
 };
 

@@ -16,9 +16,9 @@ struct CapacityGoal {
     std::string model;
     double tokens = 0;
     std::int64_t sequence_length = 0, global_batch_size = 0;
-    double days = 0;             // in which all tokens have to be trained
-    double probability = 0.9;    // with which that has to be met
-    std::string start, by;       // dates; empty: not given
+    double days = 0;                        // in which all tokens have to be trained
+    double probability = 0.9;               // with which that has to be met
+    std::string start, by;                  // dates; empty: not given
     double max_usd = 0, max_megawatts = 0;  // 0: no limit
     std::int64_t max_devices = 0;
 };
@@ -31,10 +31,10 @@ struct CapacitySize {
     ScalingPoint point;
     double hours_between_interruptions = 0;  // mean
     double checkpoint_gb = 0, checkpoint_s = 0, checkpoint_interval_s = 0, recovery_s = 0;
-    double goodput = 0;  // time of work that lasts / elapsed time, mean of the runs simulated
+    double goodput = 0;     // time of work that lasts / elapsed time, mean of the runs simulated
     double days_ideal = 0;  // without failures and checkpoints
     double days_p10 = 0, days_p50 = 0, days_p90 = 0;
-    double days_needed = 0;  // at the probability asked for
+    double days_needed = 0;                                // at the probability asked for
     std::optional<double> usd, megawatt_hours, megawatts;  // of all devices, for days_p50
 
     [[nodiscard]] bool is_found() const { return reason.empty(); }
@@ -46,9 +46,9 @@ enum class CapacityLimit : std::uint8_t {
     memory,    // on fewer devices no plan fits
     usd,       // every size that meets the deadline costs more
     megawatts,
-    devices,   // the largest number allowed takes too long
-    scaling,   // more devices hardly make the job faster
-    none,      // no size has a plan
+    devices,  // the largest number allowed takes too long
+    scaling,  // more devices hardly make the job faster
+    none,     // no size has a plan
 };
 [[nodiscard]] std::string_view name_of(CapacityLimit limit);
 
@@ -57,7 +57,7 @@ struct CapacityAnswer {
     std::int64_t devices_per_node = 1;
     bool meets = false;
     CapacityLimit limit{};
-    CapacitySize best;  // the smallest that meets the goal; otherwise the one that is nearest to it
+    CapacitySize best;                   // the smallest that meets the goal; otherwise the one that is nearest to it
     std::vector<CapacitySize> explored;  // in order of devices
     CostFigures figures;
 };

@@ -12,8 +12,21 @@ namespace {
 using nlohmann::json;
 
 CommandResult capacity(const Workplace& here, const std::vector<std::string>& flags) {
-    std::vector<std::string> words{"capacity",       "--model", "gpt2", "--seq",    "1024",         "--implementation",
-                                   "megatron-core", "--tokens", "3T", "--global-batch", "4096", "--tp", "1", "--pp", "1"};
+    std::vector<std::string> words{"capacity",
+                                   "--model",
+                                   "gpt2",
+                                   "--seq",
+                                   "1024",
+                                   "--implementation",
+                                   "megatron-core",
+                                   "--tokens",
+                                   "3T",
+                                   "--global-batch",
+                                   "4096",
+                                   "--tp",
+                                   "1",
+                                   "--pp",
+                                   "1"};
     words.insert(words.end(), flags.begin(), flags.end());
     return here.run(words);
 }
@@ -41,8 +54,7 @@ TEST(Capacity, FindsTheSmallestClusterThatIsInTime) {
     EXPECT_EQ(best.at("days_needed"), best.at("days_p90"));
     EXPECT_LT(best.at("goodput"), 1);
     const json& point = best.at("point");
-    EXPECT_EQ(best.at("devices").get<int>(),
-              point.at("devices").get<int>() + best.at("spare_devices").get<int>());
+    EXPECT_EQ(best.at("devices").get<int>(), point.at("devices").get<int>() + best.at("spare_devices").get<int>());
     // Its steps alone take days_ideal.
     const double steps = std::ceil(3e12 / (4096 * 1024));
     EXPECT_NEAR(best.at("days_ideal").get<double>(), steps * point.at("step_time_s").get<double>() / 86400, 1e-9);
@@ -76,7 +88,8 @@ TEST(Capacity, TheLimitThatBindsIsNamed) {
 TEST(Capacity, TwiceThePriceIsTwiceTheDollars) {
     const Workplace here;
     const auto usd_at = [&](const char* price) {
-        return answer_of(capacity(here, {"--cluster", "dgx-h100", "--by", "36h", "--json", "--usd-per-gpu-hour", price}))
+        return answer_of(
+                   capacity(here, {"--cluster", "dgx-h100", "--by", "36h", "--json", "--usd-per-gpu-hour", price}))
             .at("best")
             .at("usd")
             .get<double>();

@@ -19,6 +19,7 @@
 #include "sim/program/rate_fields.h"
 #include "sim/program/run_record_fields.h"
 #include "sim/program/scaling_fields.h"
+#include "sim/program/sweep_fields.h"
 #include "tests/unit/program/sample_plans.h"
 #include "topologies/cluster_fields.h"
 
@@ -333,6 +334,11 @@ TEST(SchemaFields, OfACapacityAnswerAreThoseThatAreRead) {
     size["required"] = OrderedJson::array({"devices", "spare_devices"});
     expect_schema("capacity", "/$defs/size", size);
     expect_schema("catalogue", "/properties/faults", schema_of_object(FaultFigures{}));
+}
+
+TEST(SchemaFields, OfAnInputSweepAreThoseThatAreRead) {
+    expect_schema("whatif", "", schema_of_object(InputSweep{}), {.leading = " schema ", .conditional = ""});
+    expect_schema("whatif", "/$defs/point", schema_of_object(SweepPoint{}));
 }
 
 TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {

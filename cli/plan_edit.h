@@ -1,0 +1,36 @@
+// Other values for inputs of a plan: `orrery whatif --set PATH=a,b,c`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/program/plan.h"
+
+namespace orrery::cli {
+
+/// --set, parsed.
+struct InputValues {
+    std::string path;                 // keys of the plan file joined by dots; numbers are places in lists
+    std::vector<std::string> values;  // "50", "0.75x" (a factor), "zero1", "true", or JSON in brackets
+};
+/// Values are separated by commas outside brackets. Throws InputError.
+[[nodiscard]] InputValues input_values(const std::string& text);
+
+/// A plan with all values written out, whose inputs can be replaced.
+class EditablePlan {
+  public:
+    explicit EditablePlan(const program::Plan& plan);
+    /// The value at the path as text; of a figure its number. Throws InputError, listing the keys at the place where
+    /// the path ends, if there is none.
+    [[nodiscard]] std::string value(const std::string& path) const;
+    /// Throws InputError if a value is of the wrong kind.
+    void check_values(const std::vector<std::string>& paths, const std::vector<std::string>& values) const;
+    /// The plan with these values, one for each path. Throws InputError as check_values and plan_from_json_text do.
+    [[nodiscard]] program::Plan with(const std::vector<std::string>& paths,
+                                     const std::vector<std::string>& values) const;
+
+  private:
+    std::string text_;  // JSON
+};
+
+}  // namespace orrery::cli
