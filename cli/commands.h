@@ -24,6 +24,7 @@ using Action = std::function<int()>;
 void add_plan(CLI::App& app, Action& chosen);
 void add_scale(CLI::App& app, Action& chosen);
 void add_capacity(CLI::App& app, Action& chosen);
+void add_diff(CLI::App& app, Action& chosen);
 void add_whatif(CLI::App& app, Action& chosen);
 void add_simulate(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);

@@ -71,7 +71,8 @@ std::optional<double> number_in(std::string_view text) {
 void set(Json& node, const std::string& path, const std::string& text) {
     if (node.is_number()) {
         const bool is_factor = text.ends_with('x');
-        const std::optional<double> number = number_in(std::string_view(text).substr(0, text.size() - (is_factor ? 1 : 0)));
+        const std::optional<double> number =
+            number_in(std::string_view(text).substr(0, text.size() - (is_factor ? 1 : 0)));
         if (!number) refuse(path, text, "a number, or a factor such as 0.75x");
         const double value = is_factor ? node.get<double>() * *number : *number;
         // The file's integers stay integers, so that they are read as such.
@@ -124,8 +125,7 @@ std::string EditablePlan::value(const std::string& path) const {
     return node.is_string() ? node.get<std::string>() : node.dump();
 }
 
-void EditablePlan::check_values(const std::vector<std::string>& paths,
-                                const std::vector<std::string>& values) const {
+void EditablePlan::check_values(const std::vector<std::string>& paths, const std::vector<std::string>& values) const {
     Json plan = Json::parse(text_);
     for (std::size_t i = 0; i < paths.size(); ++i) set(node_at(plan, paths[i]), paths[i], values[i]);
 }

@@ -123,9 +123,10 @@ void add_whatif(CLI::App& app, Action& chosen) {
         "whatif", "Predict a plan, or the best plan, for other values of its inputs: bandwidths, sizes, choices");
     command->add_option("plan", options->plan, "Plan file (orrery plan --output)")->required();
     command
-        ->add_option("--set", options->set,
-                     "PATH=VALUE,VALUE,...: keys of the plan file joined by dots, and values or factors (0.75x); may be "
-                     "repeated, all combinations are predicted")
+        ->add_option(
+            "--set", options->set,
+            "PATH=VALUE,VALUE,...: keys of the plan file joined by dots, and values or factors (0.75x); may be "
+            "repeated, all combinations are predicted")
         ->required()
         ->allow_extra_args(false);
     command->add_flag("--replan", options->replans,

@@ -51,12 +51,11 @@ std::string sweep_text(const InputSweep& sweep) {
         std::vector<std::string> cells = values;
         const program::ScalingPoint& point = one.point;
         if (sweep.replans) cells.push_back(plan_words(point.plan));
-        cells.insert(cells.end(),
-                     {format_seconds(point.step_time_s), format_integer(std::llround(point.tokens_per_s)),
-                      format_signed_percent(one.speed - 1), format_percent(point.mfu),
-                      format_percent(point.exposed_communication_s / point.step_time_s),
-                      format_percent(point.bubble_fraction), format_fixed(point.peak_memory_gib, 1),
-                      one.fits ? "yes" : "no", largest_share(point)});
+        cells.insert(cells.end(), {format_seconds(point.step_time_s), format_integer(std::llround(point.tokens_per_s)),
+                                   format_signed_percent(one.speed - 1), format_percent(point.mfu),
+                                   format_percent(point.exposed_communication_s / point.step_time_s),
+                                   format_percent(point.bubble_fraction), format_fixed(point.peak_memory_gib, 1),
+                                   one.fits ? "yes" : "no", largest_share(point)});
         table.add_row(cells);
     };
     if (sweep.base.point.is_found()) {

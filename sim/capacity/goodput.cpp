@@ -4,8 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
+#include "core/random.h"
 
 namespace orrery::sim {
 namespace {
@@ -139,16 +141,6 @@ JobRun simulate_job(const FaultModel& faults, double work_s, std::uint64_t seed,
     ORRERY_CHECK(faults.mean_between_s > 0 && faults.interval_s > 0 && faults.shape > 0 && work_s > 0,
                  "a job without work, interval or failures");
     return Run(faults, work_s, seed, run).simulate();
-}
-
-double quantile(std::vector<double> values, double share) {
-    ORRERY_CHECK(!values.empty(), "a quantile of nothing");
-    std::sort(values.begin(), values.end());
-    const double place = share * static_cast<double>(values.size() - 1);
-    const auto below = static_cast<std::size_t>(place);
-    if (below + 1 >= values.size()) return values.back();
-    const double part = place - static_cast<double>(below);
-    return values[below] + part * (values[below + 1] - values[below]);
 }
 
 }  // namespace orrery::sim

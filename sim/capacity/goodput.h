@@ -7,9 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
-
-#include "core/random.h"
 
 namespace orrery::sim {
 
@@ -52,8 +49,5 @@ struct JobRun {
 };
 /// One run of a job with `work_s` of work, event by event. Runs with different numbers are independent.
 [[nodiscard]] JobRun simulate_job(const FaultModel& faults, double work_s, std::uint64_t seed, std::uint64_t run);
-
-/// The value below which this share of the values lies, interpolated between the two nearest. The values are not empty.
-[[nodiscard]] double quantile(std::vector<double> values, double share);
 
 }  // namespace orrery::sim

@@ -9,6 +9,7 @@
 #include "core/units.h"
 #include "sim/capacity/goodput.h"
 #include "sim/program/rate_spread.h"
+#include "sim/program/run_record.h"
 
 namespace orrery::sim {
 namespace {
@@ -109,10 +110,10 @@ program::CapacitySize job_time(const JobTerms& terms, const program::ScalingPoin
         days.push_back(one.elapsed_s / kSecondsPerDay);
     }
     size.goodput = work_sum / elapsed_sum;
-    size.days_p10 = quantile(days, 0.1);
-    size.days_p50 = quantile(days, 0.5);
-    size.days_p90 = quantile(days, 0.9);
-    size.days_needed = quantile(days, goal.probability);
+    size.days_p10 = program::percentile(days, 0.1);
+    size.days_p50 = program::percentile(days, 0.5);
+    size.days_p90 = program::percentile(days, 0.9);
+    size.days_needed = program::percentile(days, goal.probability);
     const double hours = size.days_p50 * 24;
     if (const auto usd = terms.costs.usd_per_hour(size.devices)) size.usd = *usd * hours;
     if (const auto kilowatts = terms.costs.kilowatts(size.devices, terms.devices_per_node)) {

@@ -30,10 +30,9 @@ json sweep_of(const CommandResult& result) {
 
 TEST(WhatIf, PointsAreThoseOfTheEditedPlan) {
     const Workplace here;
-    const json sweep = sweep_of(whatif(
-        here, example_plan(),
-        {"--set", "cluster.nic.bandwidth_gb_per_s_per_direction=0.5x,50", "--set", "training.micro_batch_size=1,2",
-         "--json"}));
+    const json sweep = sweep_of(whatif(here, example_plan(),
+                                       {"--set", "cluster.nic.bandwidth_gb_per_s_per_direction=0.5x,50", "--set",
+                                        "training.micro_batch_size=1,2", "--json"}));
     EXPECT_EQ(sweep.at("base_values"), json({"50.0", "1"}));
     const json& points = sweep.at("points");
     ASSERT_EQ(points.size(), 4U);
@@ -54,8 +53,7 @@ TEST(WhatIf, PointsAreThoseOfTheEditedPlan) {
     here.write("gpt2.plan.json", plan);
     plan["cluster"]["nic"]["latency_us"]["value"] = 40;
     here.write("slow.plan.json", plan);
-    const json slow =
-        sweep_of(whatif(here, "gpt2.plan.json", {"--set", "cluster.nic.latency_us=40", "--json"}));
+    const json slow = sweep_of(whatif(here, "gpt2.plan.json", {"--set", "cluster.nic.latency_us=40", "--json"}));
     const json by_hand = json::parse(here.run({"simulate", "slow.plan.json", "--json"}).out);
     EXPECT_EQ(slow.at("points")[0].at("point").at("step_time_s"), by_hand.at("step_time_s"));
 }

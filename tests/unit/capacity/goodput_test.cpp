@@ -139,12 +139,5 @@ TEST(Goodput, BurstsOfFailuresCostLess) {
     EXPECT_GT(simulated_goodput(faults, 60 * kDay), steady + 0.005);
 }
 
-TEST(Goodput, QuantilesAreInterpolated) {
-    EXPECT_DOUBLE_EQ(quantile({3, 1, 2}, 0.5), 2);
-    EXPECT_DOUBLE_EQ(quantile({3, 1, 2}, 0.75), 2.5);
-    EXPECT_DOUBLE_EQ(quantile({3, 1, 2}, 1), 3);
-    EXPECT_DOUBLE_EQ(quantile({5}, 0.1), 5);
-}
-
 }  // namespace
 }  // namespace orrery::sim

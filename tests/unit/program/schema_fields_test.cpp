@@ -15,6 +15,7 @@
 #include "models/implementation_fields.h"
 #include "models/model_fields.h"
 #include "sim/program/capacity_fields.h"
+#include "sim/program/diff_fields.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/rate_fields.h"
 #include "sim/program/run_record_fields.h"
@@ -339,6 +340,12 @@ TEST(SchemaFields, OfACapacityAnswerAreThoseThatAreRead) {
 TEST(SchemaFields, OfAnInputSweepAreThoseThatAreRead) {
     expect_schema("whatif", "", schema_of_object(InputSweep{}), {.leading = " schema ", .conditional = ""});
     expect_schema("whatif", "/$defs/point", schema_of_object(SweepPoint{}));
+}
+
+TEST(SchemaFields, OfADiffAreThoseThatAreRead) {
+    expect_schema("diff", "", schema_of_object(PlanDiff{}), {.leading = " schema ", .conditional = ""});
+    expect_schema("diff", "/$defs/row", schema_of_object(DiffRow{}));
+    expect_schema("diff", "/$defs/input", schema_of_object(ChangedInput{}));
 }
 
 TEST(SchemaFields, AWiderLimitAndAnotherTypeDisagree) {
