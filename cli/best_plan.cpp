@@ -1,9 +1,8 @@
 #include "cli/best_plan.h"
 
-#include <algorithm>
-#include <exception>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/plan_search.h"

@@ -60,7 +60,8 @@ class Side {
 };
 
 int diff(const DiffOptions& options) {
-    check_outputs({{"--output", options.output}}, {{"the first plan", options.before}, {"the second plan", options.after}});
+    check_outputs({{"--output", options.output}},
+                  {{"the first plan", options.before}, {"the second plan", options.after}});
     const bool has_records = !options.records.empty();
     const Side before(options.before, has_records ? options.records.front() : "");
     const Side after(options.after, has_records ? options.records.back() : "");
@@ -84,8 +85,7 @@ void add_diff(CLI::App& app, Action& chosen) {
         ->expected(2);
     command->add_option("--output", options->output, "Write orrery.diff/1 JSON to this file");
     command->add_flag("--json", options->json, "Print orrery.diff/1 JSON");
-    command->footer(
-        "Example: orrery diff examples/gpt2-dp2.plan.json examples/gpt2-pp2.plan.json");
+    command->footer("Example: orrery diff examples/gpt2-dp2.plan.json examples/gpt2-pp2.plan.json");
     command->callback([options, &chosen] { chosen = [options] { return diff(*options); }; });
 }
 

@@ -159,8 +159,7 @@ std::string explored_text(const Capacity& capacity, const CapacityAnswer& answer
 
 std::string figure_text(const char* what, const std::optional<program::DatedFigure>& figure) {
     if (!figure) return "";
-    return fmt::format("  {}: {} ({}{})\n", what, shortest(figure->value),
-                       figure->as_of.empty() ? "" : figure->as_of + ": ", figure->source);
+    return fmt::format("  {}: {} ({})\n", what, shortest(figure->value), origin_words(*figure));
 }
 
 std::string fault_figures_text(const program::FaultFigures& figures) {

@@ -53,9 +53,8 @@ std::vector<DiffRow> rows_of(const std::map<std::string, std::int64_t>& before,
         row.what = what;
         list.push_back(row);
     }
-    std::stable_sort(list.begin(), list.end(), [](const DiffRow& a, const DiffRow& b) {
-        return std::abs(a.change()) > std::abs(b.change());
-    });
+    std::stable_sort(list.begin(), list.end(),
+                     [](const DiffRow& a, const DiffRow& b) { return std::abs(a.change()) > std::abs(b.change()); });
     return list;
 }
 
@@ -139,14 +138,14 @@ std::string rows_text(const std::vector<DiffRow>& rows, const char* what, const 
 }  // namespace
 
 program::PlanDiff diff_of(const DiffSide& before, const DiffSide& after) {
-    program::PlanDiff diff{.before = before.file,
-                           .after = after.file,
-                           .measured = before.record->maker == program::Maker::executed &&
-                                       after.record->maker == program::Maker::executed,
-                           .step_before_s = before.record->step_time_s,
-                           .step_after_s = after.record->step_time_s,
-                           .tokens_per_s_before = tokens_per_s(before),
-                           .tokens_per_s_after = tokens_per_s(after)};
+    program::PlanDiff diff{
+        .before = before.file,
+        .after = after.file,
+        .measured = before.record->maker == program::Maker::executed && after.record->maker == program::Maker::executed,
+        .step_before_s = before.record->step_time_s,
+        .step_after_s = after.record->step_time_s,
+        .tokens_per_s_before = tokens_per_s(before),
+        .tokens_per_s_after = tokens_per_s(after)};
     std::map<std::string, std::int64_t> parts_before, parts_after;
     const PartTimes of_before = mean_parts(before), of_after = mean_parts(after);
     for (const TimePart part : kTimeParts) {
@@ -160,13 +159,13 @@ program::PlanDiff diff_of(const DiffSide& before, const DiffSide& after) {
 }
 
 std::string diff_text(const program::PlanDiff& diff, std::size_t most_inputs) {
-    std::string text = fmt::format(
-        "step {} -> {} ({}), {} -> {} tokens/s ({}), {}\n", format_seconds(diff.step_before_s),
-        format_seconds(diff.step_after_s), format_signed_percent(diff.step_after_s / diff.step_before_s - 1),
-        format_integer(static_cast<std::int64_t>(diff.tokens_per_s_before)),
-        format_integer(static_cast<std::int64_t>(diff.tokens_per_s_after)),
-        format_signed_percent(diff.tokens_per_s_after / diff.tokens_per_s_before - 1),
-        diff.measured ? "measured" : "predicted");
+    std::string text = fmt::format("step {} -> {} ({}), {} -> {} tokens/s ({}), {}\n",
+                                   format_seconds(diff.step_before_s), format_seconds(diff.step_after_s),
+                                   format_signed_percent(diff.step_after_s / diff.step_before_s - 1),
+                                   format_integer(static_cast<std::int64_t>(diff.tokens_per_s_before)),
+                                   format_integer(static_cast<std::int64_t>(diff.tokens_per_s_after)),
+                                   format_signed_percent(diff.tokens_per_s_after / diff.tokens_per_s_before - 1),
+                                   diff.measured ? "measured" : "predicted");
     text += "\n" + rows_text(diff.time_ps, "time of a mean rank", "ms", milliseconds);
     text += "\n" + rows_text(diff.memory_bytes, "memory of the fullest rank", "GiB", gibibytes);
     if (diff.inputs.empty()) return text + "\nno input differs\n";

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "reports/table.h"
+
 namespace orrery::reports {
 namespace {
 
@@ -41,6 +45,20 @@ std::string plan_words(const program::ChosenPlan& plan) {
     if (p.spreads_vocabulary()) text += " " + program::name_of(p.vocabulary_parallel);
     if (p.order != program::Parallelism().order) text += " " + program::mesh_order_text(p);
     return text + fmt::format(" mb{}", plan.micro_batch_size) + savings_words(plan.memory);
+}
+
+std::string share_words(const program::LimitShare& share) {
+    std::string name(name_of(share.limit));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    return name + " " + format_percent(share.share, 0);
+}
+
+std::string limit_words(const program::ScalingPoint& point) {
+    return point.shares.empty() ? "-" : share_words(point.shares.front());
+}
+
+std::string origin_words(const program::DatedFigure& figure) {
+    return (figure.as_of.empty() ? "" : figure.as_of + ": ") + figure.source;
 }
 
 }  // namespace orrery::reports

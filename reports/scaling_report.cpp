@@ -28,23 +28,11 @@ std::string spread_text(const ScalingPoint& point) {
     return "±" + format_percent(std::sqrt(point.step_time_high_s / point.step_time_low_s) - 1);
 }
 
-std::string share_text(const program::LimitShare& one) {
-    std::string name(name_of(one.limit));
-    std::replace(name.begin(), name.end(), '_', ' ');
-    return name + " " + format_percent(one.share, 0);
-}
-
-/// The largest share of the step.
-std::string limit_text(const ScalingPoint& point) {
-    if (point.shares.empty()) return "-";
-    return share_text(point.shares.front());
-}
-
 /// The largest share of what is neither computation nor memory bandwidth: what scaling costs.
 std::string overhead_text(const ScalingPoint& point) {
     for (const program::LimitShare& one : point.shares) {
         if (one.limit == program::Limit::compute || one.limit == program::Limit::memory_bandwidth) continue;
-        return share_text(one);
+        return share_words(one);
     }
     return "-";
 }
@@ -86,7 +74,7 @@ Table table_of(const ScalingCurve& curve) {
              spread_text(point), format_integer(std::llround(point.tokens_per_s)), format_fixed(point.speed_up, 2),
              format_percent(point.efficiency), format_percent(point.marginal_efficiency), format_percent(point.mfu),
              format_percent(point.exposed_communication_s / point.step_time_s), format_percent(point.bubble_fraction),
-             format_fixed(point.peak_memory_gib, 1), limit_text(point), overhead_text(point)});
+             format_fixed(point.peak_memory_gib, 1), limit_words(point), overhead_text(point)});
         if (curve.figures.usd_per_device_hour) cells.push_back(money_text(point.usd_per_billion_tokens));
         if (curve.figures.watts) cells.push_back(money_text(point.kwh_per_billion_tokens));
         table.add_row(cells);
@@ -115,8 +103,7 @@ std::string knee_text(const ScalingCurve& curve) {
 
 std::string figure_text(const char* what, const std::optional<program::DatedFigure>& figure) {
     if (!figure) return "";
-    return fmt::format("{} {} ({}{})\n", shortest(figure->value), what,
-                       figure->as_of.empty() ? "" : figure->as_of + ": ", figure->source);
+    return fmt::format("{} {} ({})\n", shortest(figure->value), what, origin_words(*figure));
 }
 
 std::string number(const std::optional<double>& value) {

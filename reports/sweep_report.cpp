@@ -16,13 +16,6 @@ namespace {
 using program::InputSweep;
 using program::SweepPoint;
 
-std::string largest_share(const program::ScalingPoint& point) {
-    if (point.shares.empty()) return "-";
-    std::string name;
-    for (const char letter : name_of(point.shares.front().limit)) name += letter == '_' ? ' ' : letter;
-    return name + " " + format_percent(point.shares.front().share, 0);
-}
-
 }  // namespace
 
 std::string sweep_text(const InputSweep& sweep) {
@@ -55,7 +48,7 @@ std::string sweep_text(const InputSweep& sweep) {
                                    format_signed_percent(one.speed - 1), format_percent(point.mfu),
                                    format_percent(point.exposed_communication_s / point.step_time_s),
                                    format_percent(point.bubble_fraction), format_fixed(point.peak_memory_gib, 1),
-                                   one.fits ? "yes" : "no", largest_share(point)});
+                                   one.fits ? "yes" : "no", limit_words(point)});
         table.add_row(cells);
     };
     if (sweep.base.point.is_found()) {

@@ -8,7 +8,7 @@
 namespace orrery::program {
 
 struct DiffRow {
-    std::string what;  // "tp", "bubble"; "weights", "activations"
+    std::string what;                    // "tp", "bubble"; "weights", "activations"
     std::int64_t before = 0, after = 0;  // ps, or bytes
     [[nodiscard]] std::int64_t change() const { return after - before; }
 };

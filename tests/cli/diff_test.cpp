@@ -70,7 +70,8 @@ TEST(Diff, RecordsTakeThePlaceOfPredictions) {
     const Workplace here;
     for (const auto& [name, dp, tp] : {std::tuple{"a", 2, 1}, {"b", 1, 2}}) {
         here.write(std::string(name) + ".json", small_plan(dp, tp));
-        expect_done(here.run({"simulate", std::string(name) + ".json", "--record", std::string(name) + ".record.json"}));
+        expect_done(
+            here.run({"simulate", std::string(name) + ".json", "--record", std::string(name) + ".record.json"}));
     }
     const CommandResult predicted = here.run({"diff", "a.json", "b.json", "--json"});
     EXPECT_EQ(here.run({"diff", "a.json", "b.json", "--records", "a.record.json", "b.record.json", "--json"}).out,
@@ -89,8 +90,8 @@ TEST(Diff, TextShowsTheLargestChangeFirst) {
     here.write("b.json", small_plan(1, 2));
     const CommandResult result = here.run({"diff", "a.json", "b.json"});
     expect_done(result);
-    for (const char* text : {"predicted", "time of a mean rank", "memory of the fullest rank", "exposed tp", "sum",
-                             "parallelism.tp"}) {
+    for (const char* text :
+         {"predicted", "time of a mean rank", "memory of the fullest rank", "exposed tp", "sum", "parallelism.tp"}) {
         EXPECT_NE(result.out.find(text), std::string::npos) << text << "\n" << result.out;
     }
 }
