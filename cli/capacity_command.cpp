@@ -200,9 +200,14 @@ int plan_capacity(const CapacityOptions& options) {
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_together(options);
     program::Capacity capacity{.goal = goal_of(options, model), .faults = fault_figures_of(options)};
+    check_cuts(options, model);
+    std::vector<CapacityOptions> each;
     for (const std::string& cluster : options.clusters) {
-        CapacityOptions one = options;
-        one.cluster = cluster;
+        each.push_back(options);
+        each.back().cluster = cluster;
+        (void)requests_for_any_size(each.back(), model);  // requests that cannot be made are refused before any search
+    }
+    for (const CapacityOptions& one : each) {
         capacity.answers.push_back(answer_for(one, model, capacity.goal));
     }
     rank(capacity.answers);

@@ -278,7 +278,7 @@ void check_together(const PlanJob& job) {
     }
 }
 
-void check_degrees(const PlanJob& job, const models::ModelSpec& model) {
+void check_cuts(const PlanJob& job, const models::ModelSpec& model) {
     const auto refuse = [](const std::string& flag, std::int64_t value, const std::string& allowed) {
         throw InputError("command line", flag, std::to_string(value), allowed);
     };
@@ -290,6 +290,13 @@ void check_degrees(const PlanJob& job, const models::ModelSpec& model) {
                fmt::format("at most {}: one stage for each of the model's {} layers, the embedding and the head",
                            model.layers + 2, model.layers));
     }
+}
+
+void check_degrees(const PlanJob& job, const models::ModelSpec& model) {
+    check_cuts(job, model);
+    const auto refuse = [](const std::string& flag, std::int64_t value, const std::string& allowed) {
+        throw InputError("command line", flag, std::to_string(value), allowed);
+    };
     const auto given = [](std::int64_t degree) { return std::max<std::int64_t>(1, degree); };
     const std::int64_t ranks = given(job.tp) * given(job.pp) * given(job.dp) * given(job.cp);
     // The search uses context parallelism for shorter sequences only if --cp is given.

@@ -49,7 +49,9 @@ void add_threads_option(CLI::App& command, int& threads);
 
 /// Refuses flags that exclude each other; they would be ignored.
 void check_together(const PlanJob& job);
-/// Refuses impossible degrees, naming the flag. Everything else is left to the search.
+/// Refuses degrees that cannot cut the model, on any number of devices, naming the flag.
+void check_cuts(const PlanJob& job, const models::ModelSpec& model);
+/// Also those that do not multiply to the devices. Everything else is left to the search.
 void check_degrees(const PlanJob& job, const models::ModelSpec& model);
 
 /// A request for each implementation to search.

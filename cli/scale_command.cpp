@@ -97,19 +97,23 @@ int scale(const ScaleOptions& options) {
     const std::vector<std::int64_t> counts = device_counts(options.counts, "--gpus");
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_together(options);
+    check_cuts(options, model);
     const topologies::ClusterSpec of_one = topologies::load_cluster(options.cluster, 1);
+    // Requests that cannot be made are refused before any search.
+    std::vector<std::string> implementations;
+    for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
+        implementations.push_back(request.implementation.name);
+    }
     program::ScalingCurve curve{.model = model.name,
                                 .cluster = of_one.name,
                                 .devices_per_node = of_one.devices_per_node,
+                                .implementations = std::move(implementations),
                                 .mode = options.is_weak() ? program::ScalingMode::weak : program::ScalingMode::strong,
                                 .is_fixed_plan = options.fixed_plan,
                                 .sequence_length = options.sequence,
                                 .batch = options.is_weak() ? options.batch_per_device : options.global_batch,
                                 .points = points_of(options, model, counts),
                                 .figures = cost_figures_of(options.costs, of_one)};
-    for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
-        curve.implementations.push_back(request.implementation.name);
-    }
     if (!options.fixed_plan) program::leave_idle(curve);
     program::measure_scaling(curve);
     if (!options.csv.empty()) write_file_atomically(options.csv, reports::scaling_csv(curve));

@@ -3,6 +3,7 @@
 #include <oneapi/tbb/task_arena.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,6 +81,9 @@ int sweep(const WhatIfOptions& options) {
     program::InputSweep result{
         .model = plan.model.name, .cluster = plan.cluster.name, .plan = plan.name, .replans = options.replans};
     for (const InputValues& input : inputs) {
+        if (std::count(result.paths.begin(), result.paths.end(), input.path) > 0) {
+            throw InputError("command line", "--set", input.path, "each path once; its values are separated by commas");
+        }
         result.paths.push_back(input.path);
         result.base_values.push_back(editable.value(input.path));
     }

@@ -1,4 +1,5 @@
-// The planner's figures for a plan that is given, and the search for a better one with the same inputs.
+// The planner's figures for a plan that is given, the search for a better one with the same inputs, and the search for
+// the same one on other numbers of devices.
 #pragma once
 
 #include <optional>
@@ -15,5 +16,8 @@ namespace orrery::sim {
 /// A search for any plan of the same implementation that trains the same model with the same batch, precision and
 /// optimizer on as many devices of the same cluster. On clusters of CPUs what the executor runs.
 [[nodiscard]] PlanRequest request_like(const program::Plan& plan);
+
+/// Allows nothing but the plan's choices; the replicas, and how many blocks are recomputed or offloaded, are open.
+void restrict_to(const program::Plan& plan, PlanRequest& request);
 
 }  // namespace orrery::sim

@@ -23,13 +23,4 @@ std::string to_json_text(const Capacity& capacity) {
     return json.text(2) + "\n";
 }
 
-Capacity capacity_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kCapacitySchema);
-    Capacity capacity;
-    read_fields(reader, capacity);
-    reader.finish();
-    return capacity;
-}
-
 }  // namespace orrery::program

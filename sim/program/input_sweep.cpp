@@ -16,13 +16,4 @@ std::string to_json_text(const InputSweep& sweep) {
     return json.text(2) + "\n";
 }
 
-InputSweep sweep_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kWhatIfSchema);
-    InputSweep sweep;
-    read_fields(reader, sweep);
-    reader.finish();
-    return sweep;
-}
-
 }  // namespace orrery::program

@@ -16,13 +16,4 @@ std::string to_json_text(const PlanDiff& diff) {
     return json.text(2) + "\n";
 }
 
-PlanDiff diff_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kDiffSchema);
-    PlanDiff diff;
-    read_fields(reader, diff);
-    reader.finish();
-    return diff;
-}
-
 }  // namespace orrery::program

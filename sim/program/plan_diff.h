@@ -32,6 +32,5 @@ struct PlanDiff {
 
 /// `orrery.diff/1`.
 [[nodiscard]] std::string to_json_text(const PlanDiff& diff);
-[[nodiscard]] PlanDiff diff_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::program

@@ -104,16 +104,4 @@ ScalingCurve scaling_from_json_text(const std::string& text, const std::string& 
     return curve;
 }
 
-std::string to_json_text(const ScalingPoint& point) {
-    return orrery::field_json(point).text();
-}
-
-ScalingPoint scaling_point_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    ScalingPoint point;
-    read_fields(reader, point);
-    reader.finish();
-    return point;
-}
-
 }  // namespace orrery::program

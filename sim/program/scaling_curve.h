@@ -82,9 +82,6 @@ void measure_scaling(ScalingCurve& curve);
 /// `orrery.scaling/1`.
 [[nodiscard]] std::string to_json_text(const ScalingCurve& curve);
 [[nodiscard]] ScalingCurve scaling_from_json_text(const std::string& text, const std::string& file);
-/// One point as it stands in the file, for a sweep that keeps its points.
-[[nodiscard]] std::string to_json_text(const ScalingPoint& point);
-[[nodiscard]] ScalingPoint scaling_point_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::program
 

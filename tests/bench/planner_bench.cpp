@@ -70,6 +70,27 @@ BENCHMARK_CAPTURE(search, mixtral_8x7b_64_gpus, "mixtral-8x7b", 64, 256, 4096)->
 BENCHMARK_CAPTURE(search, llama3_8b_64_gpus_long_sequence, "llama3-8b", 64, 64, 131'072)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(search, gpt2_8_gpus, "gpt2", 8, 512, 1024)->Unit(benchmark::kMillisecond);
 
+/// As `orrery scale --mode weak` does: the best plan at every power of two, with the batch in proportion.
+void weak_scaling(benchmark::State& state, const char* model, std::int64_t least, std::int64_t most,
+                  std::int64_t sequences_per_device, std::int64_t sequence) {
+    for (auto _ : state) {
+        sim::PlanSearch all;
+        for (std::int64_t devices = least; devices <= most; devices *= 2) {
+            const topologies::Cluster cluster(topologies::load_cluster("dgx-h100", devices));
+            sim::PlanSearch found;
+            for (const std::string& implementation : sim::default_implementations(cluster.spec())) {
+                const sim::PlanRequest request =
+                    request_for(implementation, model, devices, sequences_per_device * devices, sequence);
+                sim::merge(found, sim::search_plans(request, cluster, 1, 1, sim::step_times(found)), 1);
+            }
+            sim::merge(all, std::move(found), 1);
+        }
+        count(all, state);
+    }
+}
+BENCHMARK_CAPTURE(weak_scaling, llama3_70b_64_to_131072_gpus, "llama3-70b", 64, 131'072, 2, 8192)
+    ->Unit(benchmark::kMillisecond);
+
 /// As `orrery plan --space full --implementation megatron-core` does, with `overlaps` also `--overlap-experts any`.
 void search_full_space(benchmark::State& state, const char* model, std::int64_t devices, std::int64_t batch,
                        std::int64_t sequence, bool overlaps = false) {

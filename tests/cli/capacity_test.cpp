@@ -138,6 +138,10 @@ TEST(Capacity, RefusesWhatItCannotRead) {
         expect_refused(capacity(here, all), 2, words);
     };
     refused({"--by", "soon"}, {"--by", "soon", "90d"});
+    refused({"--by", "9d", "--exclude", "megatron-core"}, {"--exclude"});
+    expect_refused(here.run({"capacity", "--model", "gpt2", "--cluster", "dgx-h100", "--tokens", "1B", "--by", "9d",
+                             "--global-batch", "8", "--seq", "1024", "--tp", "7"}),
+                   2, {"--tp", "7", "heads"});
     refused({"--by", "-3d"}, {"--by"});
     refused({"--by", "2027-02-30"}, {"--by"});
     refused({"--by", "2027-03-31"}, {"--start"});

@@ -157,6 +157,10 @@ TEST(Scale, RefusesABatchThatTheModeDoesNotHave) {
     expect_refused(scale(here, {"--cluster", "dgx-h100", "--gpus", "8", "--mode", "weak", "--global-batch", "8"}), 2,
                    {"--global-batch", "--mode strong"});
     expect_refused(scale(here, {"--cluster", "dgx-h100", "--gpus", "8"}), 2, {"--global-batch"});
+    expect_refused(scale(here, {"--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8", "--tp", "7"}), 2,
+                   {"--tp", "7", "heads"});
+    expect_refused(scale(here, {"--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8", "--exclude", "orrery"}),
+                   2, {"--exclude"});
     for (const char* counts : {"", "8..", "0", "16..8", "8,,9", "8-16", "8..16..32", "99999999"}) {
         expect_refused(scale(here, {"--cluster", "dgx-h100", "--gpus", counts, "--global-batch", "8"}), 2, {"--gpus"});
     }

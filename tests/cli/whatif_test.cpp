@@ -104,6 +104,8 @@ TEST(WhatIf, RefusesPathsAndValuesThatItCannotRead) {
     refused("training.micro_batch_size", {"--set", "PATH=VALUE"});
     refused("training.micro_batch_size=1,,2", {"no empty value"});
     refused("training..x=1", {"an empty key"});
+    expect_refused(whatif(here, example_plan(), {"--set", "parallelism.tp=1", "--set", "parallelism.tp=2"}), 2,
+                   {"parallelism.tp", "each path once"});
 }
 
 TEST(WhatIf, TheNumberOfThreadsDoesNotMatter) {
