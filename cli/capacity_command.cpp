@@ -1,6 +1,5 @@
 // orrery capacity: the smallest cluster on which a job is done by a date.
 #include <fmt/format.h>
-#include <oneapi/tbb/task_arena.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -301,10 +300,7 @@ void add_capacity(CLI::App& app, Action& chosen) {
         "Example: orrery capacity --model llama3-8b --cluster dgx-h100 --tokens 1T --by 2027-03-31 --start 2027-01-01 "
         "--global-batch 1024 --seq 8192");
     command->callback([options, &chosen] {
-        chosen = [options] {
-            tbb::task_arena threads(options->threads == 0 ? tbb::task_arena::automatic : options->threads);
-            return threads.execute([&] { return plan_capacity(*options); });
-        };
+        chosen = [options] { return on_threads(options->threads, [&] { return plan_capacity(*options); }); };
     });
 }
 

@@ -40,6 +40,7 @@ void add_commands(CLI::App& app, Action& chosen) {
     add_scale(app, chosen);
     add_capacity(app, chosen);
     add_whatif(app, chosen);
+    add_merge(app, chosen);
     add_diff(app, chosen);
     add_simulate(app, chosen);
     add_run(app, chosen);

@@ -1,11 +1,13 @@
 #include "cli/parallel.h"
 
 #include <fmt/core.h>
+#include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/task_arena.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <mutex>
@@ -17,7 +19,7 @@
 namespace orrery::cli {
 namespace {
 
-/// A progress bar on standard error; shows nothing without a terminal.
+/// A progress bar on standard error, with the rate and the time that is left; shows nothing without a terminal.
 class Progress {
   public:
     Progress(std::string verb, std::size_t total)
@@ -34,18 +36,29 @@ class Progress {
         ++done_;
         constexpr std::size_t kWidth = 40;
         const std::size_t filled = done_ * kWidth / total_;
-        say(fmt::format("\r{} [{}{}] {}/{}", verb_, std::string(filled, '#'), std::string(kWidth - filled, ' '), done_,
-                        total_));
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - began_;
+        const double rate = static_cast<double>(done_) / elapsed.count();
+        const double left_s = static_cast<double>(total_ - done_) / rate;
+        say(fmt::format("\r\033[K{} [{}{}] {}/{}, {:.3g} a second, {:.0f} s left", verb_, std::string(filled, '#'),
+                        std::string(kWidth - filled, ' '), done_, total_, rate, left_s));
     }
 
   private:
     std::string verb_;
     std::size_t total_, done_ = 0;
     bool shown_;
+    std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
     std::mutex mutex_;
 };
 
 }  // namespace
+
+int on_threads(int threads, const std::function<int()>& work) {
+    if (threads == 0) return tbb::task_arena(tbb::task_arena::automatic).execute(work);
+    // Otherwise oneTBB warns of more threads than cores, and has no more.
+    const tbb::global_control most(tbb::global_control::max_allowed_parallelism, static_cast<std::size_t>(threads));
+    return tbb::task_arena(threads).execute(work);
+}
 
 void in_parallel(const std::string& verb, std::size_t count, const std::function<void(std::size_t)>& work) {
     Progress progress(verb, count);

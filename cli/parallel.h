@@ -7,6 +7,9 @@
 
 namespace orrery::cli {
 
+/// Calls work() where a search and in_parallel use so many threads (--threads); 0: one for each core.
+[[nodiscard]] int on_threads(int threads, const std::function<int()>& work);
+
 /// Calls work(0) to work(count - 1), each once, on as many threads as the caller's task arena has (oneTBB): the cores
 /// of the machine, unless plan --threads says otherwise. Results must be stored by index, so that they do not depend on
 /// the number of threads. `verb` is shown: "predicting". If calls throw, the exception with the lowest index is

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <oneapi/tbb/task_arena.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/parallel.h"
 #include "cli/plan_answers.h"
 #include "cli/plan_at_most.h"
 #include "cli/plan_audit.h"
@@ -224,8 +224,7 @@ int run_plan(const PlanOptions& options) {
     if (!options.answers.pick.empty()) {
         return pick_plan(options.answers.pick, options.answers.output_dir, options.output, options.json);
     }
-    tbb::task_arena threads(options.threads == 0 ? tbb::task_arena::automatic : options.threads);
-    return threads.execute([&] { return find_plans(options); });
+    return on_threads(options.threads, [&] { return find_plans(options); });
 }
 
 }  // namespace

@@ -125,9 +125,16 @@ std::string EditablePlan::value(const std::string& path) const {
     return node.is_string() ? node.get<std::string>() : node.dump();
 }
 
-void EditablePlan::check_values(const std::vector<std::string>& paths, const std::vector<std::string>& values) const {
+std::vector<std::string> EditablePlan::values_in_file(const std::vector<std::string>& paths,
+                                                      const std::vector<std::string>& values) const {
     Json plan = Json::parse(text_);
-    for (std::size_t i = 0; i < paths.size(); ++i) set(node_at(plan, paths[i]), paths[i], values[i]);
+    std::vector<std::string> in_file;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        Json& node = node_at(plan, paths[i]);
+        set(node, paths[i], values[i]);
+        in_file.push_back(node.dump());
+    }
+    return in_file;
 }
 
 program::Plan EditablePlan::with(const std::vector<std::string>& paths, const std::vector<std::string>& values) const {

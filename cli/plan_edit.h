@@ -23,14 +23,19 @@ class EditablePlan {
     /// The value at the path as text; of a figure its number. Throws InputError, listing the keys at the place where
     /// the path ends, if there is none.
     [[nodiscard]] std::string value(const std::string& path) const;
-    /// Throws InputError if a value is of the wrong kind.
-    void check_values(const std::vector<std::string>& paths, const std::vector<std::string>& values) const;
-    /// The plan with these values, one for each path. Throws InputError as check_values and plan_from_json_text do.
+    /// The values that these become in the file, as text: of 0.5x the number. Throws InputError if a value is of the
+    /// wrong kind.
+    [[nodiscard]] std::vector<std::string> values_in_file(const std::vector<std::string>& paths,
+                                                          const std::vector<std::string>& values) const;
+    /// The plan with these values, one for each path. Throws InputError as values_in_file and plan_from_json_text do.
     [[nodiscard]] program::Plan with(const std::vector<std::string>& paths,
                                      const std::vector<std::string>& values) const;
 
+    /// `orrery.plan/1`.
+    [[nodiscard]] const std::string& text() const { return text_; }
+
   private:
-    std::string text_;  // JSON
+    std::string text_;
 };
 
 }  // namespace orrery::cli

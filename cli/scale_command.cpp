@@ -1,6 +1,5 @@
 // orrery scale: the best plan for each of several numbers of devices.
 #include <fmt/format.h>
-#include <oneapi/tbb/task_arena.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -15,6 +14,8 @@
 #include "cli/device_counts.h"
 #include "cli/parallel.h"
 #include "cli/plan_job.h"
+#include "cli/point_store.h"
+#include "cli/stored_sweep.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/model_text.h"
@@ -29,6 +30,8 @@ struct ScaleOptions : PlanJob {
     std::int64_t batch_per_device = 0;
     bool fixed_plan = false, json = false;
     int threads = 0;
+    StoreOptions store;
+    std::string given;  // options_given
     CostOptions costs;
     [[nodiscard]] bool is_weak() const { return mode == "weak"; }
 };
@@ -43,6 +46,11 @@ void check_batch(const ScaleOptions& options) {
     if (!options.is_weak() && options.batch_per_device > 0) {
         refuse("--batch-per-gpu", options.batch_per_device,
                "only with --mode weak; --mode strong needs --global-batch");
+    }
+    check_store(options.store,
+                {{"--csv", options.csv}, {"--output", options.output}, {"--json", options.json ? "--json" : ""}});
+    if (options.fixed_plan && !options.store.db.empty()) {
+        throw InputError("command line", "--db", options.store.db, "not with --fixed-plan, which searches only once");
     }
 }
 
@@ -73,12 +81,42 @@ Found find(const PlanJob& job, const models::ModelSpec& model, const std::option
     }
 }
 
-std::vector<program::ScalingPoint> points_of(const ScaleOptions& options, const models::ModelSpec& model,
-                                             const std::vector<std::int64_t>& counts) {
+/// All that the results follow from but the number of devices.
+std::string inputs_of(const ScaleOptions& options, const models::ModelSpec& model,
+                      const topologies::ClusterSpec& of_one) {
+    std::string inputs = fmt::format("scale, build {}\n{}", build_name(), options.given);
+    for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
+        inputs += models::to_json_text(request.implementation);
+    }
+    return inputs + models::to_json_text(model) + topologies::to_json_text(of_one);
+}
+
+/// The best plan of each number of devices, or nothing: --shard.
+std::optional<std::vector<program::ScalingPoint>> best_points(const ScaleOptions& options,
+                                                              const models::ModelSpec& model,
+                                                              const topologies::ClusterSpec& of_one,
+                                                              const std::vector<std::int64_t>& counts) {
+    std::vector<program::ScalingPoint> points(counts.size());
+    SweepToStore sweep{
+        .verb = "planning", .inputs = inputs_of(options, model, of_one), .points = {}, .compute = {}, .take = {}};
+    for (const std::int64_t devices : counts) sweep.points.push_back(std::to_string(devices));
+    sweep.compute = [&](std::size_t i) {
+        return program::to_json_text(find(job_at(options, counts[i]), model, {}).point);
+    };
+    sweep.take = [&](std::size_t i, const std::string& text) {
+        points[i] = program::scaling_point_from_json_text(text, options.store.db);
+    };
+    if (!run_sweep(options.store, sweep)) return {};
+    return points;
+}
+
+/// The plan of the first number that has one, with more replicas for the others.
+std::vector<program::ScalingPoint> points_of_one_shape(const ScaleOptions& options, const models::ModelSpec& model,
+                                                       const std::vector<std::int64_t>& counts) {
     std::vector<program::ScalingPoint> points(counts.size());
     std::size_t first = 0;
     std::optional<program::Plan> shape;
-    for (; options.fixed_plan && first < counts.size() && !shape; ++first) {
+    for (; first < counts.size() && !shape; ++first) {
         Found found = find(job_at(options, counts[first]), model, {});
         points[first] = std::move(found.point);
         shape = std::move(found.plan);
@@ -92,7 +130,7 @@ std::vector<program::ScalingPoint> points_of(const ScaleOptions& options, const 
 int scale(const ScaleOptions& options) {
     check_batch(options);
     check_outputs(
-        {{"--csv", options.csv}, {"--output", options.output}},
+        {{"--csv", options.csv}, {"--output", options.output}, {"--db", options.store.db}},
         {{"--model", options.model}, {"--cluster", options.cluster}, {"--catalogue", options.costs.catalogue}});
     const std::vector<std::int64_t> counts = device_counts(options.counts, "--gpus");
     const models::ModelSpec model = models::load_model(options.model, options.parts);
@@ -104,6 +142,9 @@ int scale(const ScaleOptions& options) {
     for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
         implementations.push_back(request.implementation.name);
     }
+    std::optional<std::vector<program::ScalingPoint>> points =
+        options.fixed_plan ? points_of_one_shape(options, model, counts) : best_points(options, model, of_one, counts);
+    if (!points) return kExitDone;
     program::ScalingCurve curve{.model = model.name,
                                 .cluster = of_one.name,
                                 .devices_per_node = of_one.devices_per_node,
@@ -112,7 +153,7 @@ int scale(const ScaleOptions& options) {
                                 .is_fixed_plan = options.fixed_plan,
                                 .sequence_length = options.sequence,
                                 .batch = options.is_weak() ? options.batch_per_device : options.global_batch,
-                                .points = points_of(options, model, counts),
+                                .points = std::move(*points),
                                 .figures = cost_figures_of(options.costs, of_one)};
     if (!options.fixed_plan) program::leave_idle(curve);
     program::measure_scaling(curve);
@@ -138,10 +179,10 @@ void add_scale(CLI::App& app, Action& chosen) {
     CLI::App* command =
         app.add_subcommand("scale", "Find the best plan for each of several numbers of devices, and how they scale");
     (void)add_model_options(*command, *options);
-    command
-        ->add_option("--gpus,--ranks", options->counts,
-                     "Numbers of devices: 64,128,1000, or 64..4096 for 64, 128 ... 4096")
-        ->required();
+    CLI::Option* counts = command
+                              ->add_option("--gpus,--ranks", options->counts,
+                                           "Numbers of devices: 64,128,1000, or 64..4096 for 64, 128 ... 4096")
+                              ->required();
     command
         ->add_option("--mode", options->mode,
                      "strong: all numbers train the same --global-batch; weak: --batch-per-gpu sequences a device")
@@ -152,13 +193,19 @@ void add_scale(CLI::App& app, Action& chosen) {
     command->add_option("--batch-per-gpu", options->batch_per_device, "Sequences a step for each device (--mode weak)")
         ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
     (void)add_sequence_option(*command, *options);
-    command->add_flag("--fixed-plan", options->fixed_plan,
-                      "Search for a plan at the first number only, and give it more replicas at the others");
+    CLI::Option* fixed =
+        command->add_flag("--fixed-plan", options->fixed_plan,
+                          "Search for a plan at the first number only, and give it more replicas at the others");
     add_request_options(*command, *options);
     add_limit_options(*command, options->goal);
     add_memory_margin_option(*command, options->memory_margin_gib);
+    std::vector<const CLI::Option*> decisive;  // for the plan of a number of devices
+    for (const CLI::Option* option : command->get_options()) {
+        if (option != counts && option != fixed) decisive.push_back(option);
+    }
     add_cost_options(*command, options->costs);
     add_threads_option(*command, options->threads);
+    add_store_options(*command, options->store);
     command->add_option("--csv", options->csv, "Write the table to this file as CSV");
     command->add_option("--output", options->output, "Write orrery.scaling/1 JSON to this file");
     command->add_flag("--json", options->json, "Print orrery.scaling/1 JSON");
@@ -166,14 +213,12 @@ void add_scale(CLI::App& app, Action& chosen) {
         "One shape: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --mode weak --batch-per-gpu 2 "
         "--seq 8192 --fixed-plan\n"
         "Example: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --global-batch 256 --seq 8192");
-    command->callback([options, &chosen] {
+    command->callback([options, decisive, &chosen] {
+        options->given = options_given(decisive);
         if (options->batch_per_device == 0 && options->global_batch == 0) {
             throw CLI::RequiredError(options->is_weak() ? "--batch-per-gpu" : "--global-batch");
         }
-        chosen = [options] {
-            tbb::task_arena threads(options->threads == 0 ? tbb::task_arena::automatic : options->threads);
-            return threads.execute([&] { return scale(*options); });
-        };
+        chosen = [options] { return on_threads(options->threads, [&] { return scale(*options); }); };
     });
 }
 

@@ -16,6 +16,10 @@ struct SweepPoint {
     double speed = 1;                 // tokens/s over those of the base
 };
 
+/// As in `orrery.whatif/1`, on one line.
+[[nodiscard]] std::string to_json_text(const SweepPoint& point);
+[[nodiscard]] SweepPoint sweep_point_from_json_text(const std::string& text, const std::string& file);
+
 struct InputSweep {
     std::string model, cluster, plan;  // names
     bool replans = false;              // each point has the best plan for its values; otherwise that of the file

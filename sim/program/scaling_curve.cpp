@@ -88,6 +88,20 @@ void measure_scaling(ScalingCurve& curve) {
     }
 }
 
+std::string to_json_text(const ScalingPoint& point) {
+    JsonValue json = JsonValue::object();
+    write_fields(json, point);
+    return json.text();
+}
+
+ScalingPoint scaling_point_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    ScalingPoint point;
+    read_fields(reader, point);
+    reader.finish();
+    return point;
+}
+
 std::string to_json_text(const ScalingCurve& curve) {
     JsonValue json = JsonValue::object();
     json.set("schema", JsonValue(kScalingSchema));

@@ -57,6 +57,10 @@ struct ScalingPoint {
 /// A point of the best plan found; the step interval, the shares and the limit are those of the result.
 [[nodiscard]] ScalingPoint scaling_point(const PlanResult& result, std::int64_t devices);
 
+/// As in `orrery.scaling/1`, on one line; what measure_scaling sets is not to be relied on.
+[[nodiscard]] std::string to_json_text(const ScalingPoint& point);
+[[nodiscard]] ScalingPoint scaling_point_from_json_text(const std::string& text, const std::string& file);
+
 struct ScalingCurve {
     std::string model, cluster;
     std::int64_t devices_per_node = 1;

@@ -89,6 +89,9 @@ TEST(WhatIf, RulesThatAreBrokenAreListed) {
     EXPECT_NE(result.out.find("\n3: "), std::string::npos) << result.out;
     const std::string csv = here.read("table.csv");
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 4);
+    const json sweep = sweep_of(whatif(here, example_plan(), {"--set", "parallelism.tp=2,3", "--json"}));
+    EXPECT_EQ(sweep.at("points")[1].at("point").at("devices"), 64);
+    EXPECT_NE(sweep.at("points")[1].at("point").at("reason"), "");
 }
 
 TEST(WhatIf, RefusesPathsAndValuesThatItCannotRead) {
