@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse(const std::string& path, const std::string& value, const std::string& allowed) {
-    throw InputError("command line", "--set " + path, value, allowed);
+    throw InputError("command line", path, value, allowed);
 }
 
 std::vector<std::string> parts_of(const std::string& path) {
@@ -37,15 +37,23 @@ std::string keys_of(const Json& node) {
     return keys.empty() ? "nothing: this is a value" : keys;
 }
 
-/// The node at the path, or of a figure its value.
-Json& node_at(Json& plan, const std::string& path) {
+/// Of a key that the file does not have, and that may be added.
+constexpr const char* kAbsent = "absent";
+bool is_addition(const std::string& text) {
+    return text.starts_with('[') || text.starts_with('{') || text == kAbsent;
+}
+
+/// The node at the path, or of a figure its value. Null for the last key of the path if it may be added and is absent.
+Json& node_at(Json& plan, const std::string& path, bool may_add) {
     Json* node = &plan;
     std::string before = "the plan";
-    for (const std::string& part : parts_of(path)) {
+    const std::vector<std::string> parts = parts_of(path);
+    for (const std::string& part : parts) {
         std::size_t place = 0;
         const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), place);
         const bool is_place = error == std::errc() && end == part.data() + part.size();
-        if (node->is_object() && node->contains(part)) {
+        const bool adds = may_add && &part == &parts.back() && !part.empty();
+        if (node->is_object() && (node->contains(part) || adds)) {
             node = &(*node)[part];
         } else if (node->is_array() && is_place && place < node->size()) {
             node = &(*node)[place];
@@ -69,7 +77,10 @@ std::optional<double> number_in(std::string_view text) {
 }
 
 void set(Json& node, const std::string& path, const std::string& text) {
-    if (node.is_number()) {
+    if (node.is_null()) {
+        node = Json::parse(text, nullptr, false);
+        if (node.is_discarded()) refuse(path, text, "JSON, since the plan does not have this key");
+    } else if (node.is_number()) {
         const bool is_factor = text.ends_with('x');
         const std::optional<double> number =
             number_in(std::string_view(text).substr(0, text.size() - (is_factor ? 1 : 0)));
@@ -119,32 +130,68 @@ InputValues input_values(const std::string& text) {
 
 EditablePlan::EditablePlan(const program::Plan& plan) : text_(program::to_json_text(plan)) {}
 
-std::string EditablePlan::value(const std::string& path) const {
+std::string EditablePlan::value(const std::string& path, const std::vector<std::string>& values) const {
     Json plan = Json::parse(text_);
-    const Json& node = node_at(plan, path);
+    const Json& node = node_at(plan, path, std::all_of(values.begin(), values.end(), is_addition));
+    if (node.is_null()) return kAbsent;
     return node.is_string() ? node.get<std::string>() : node.dump();
+}
+
+std::string EditablePlan::value_in_file(const std::string& path) const {
+    Json plan = Json::parse(text_);
+    const Json& node = node_at(plan, path, true);
+    return node.is_null() ? kAbsent : node.dump();
+}
+
+std::vector<std::string> EditablePlan::numbers_below(const std::string& path) const {
+    Json plan = Json::parse(text_);
+    std::vector<std::string> paths;
+    const auto visit = [&](const auto& self, const std::string& here) -> void {
+        Json& node = node_at(plan, here, false);
+        if (node.is_number_float() && node.get<double>() > 0) paths.push_back(here);
+        if (node.is_object()) {
+            for (const auto& [key, value] : node.items()) self(self, here + "." + key);
+        }
+        for (std::size_t i = 0; node.is_array() && i < node.size(); ++i) self(self, here + "." + std::to_string(i));
+    };
+    visit(visit, path);
+    return paths;
+}
+
+EditablePlan::Edited EditablePlan::edited(const std::vector<std::string>& paths,
+                                          const std::vector<std::string>& values) const {
+    Json plan = Json::parse(text_);
+    Edited edited;
+    std::string name = "the plan with";
+    bool adds = false;
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+        if (values[i] == kAbsent && value(paths[i], {kAbsent}) == kAbsent) {
+            edited.values.emplace_back(kAbsent);
+            continue;
+        }
+        Json& node = node_at(plan, paths[i], is_addition(values[i]));
+        adds = adds || node.is_null();
+        set(node, paths[i], values[i]);
+        edited.values.push_back(node.dump());
+        name += " " + paths[i] + "=" + values[i];
+    }
+    edited.text = plan.dump();
+    edited.name = std::move(name);
+    edited.adds_keys = adds;
+    return edited;
 }
 
 std::vector<std::string> EditablePlan::values_in_file(const std::vector<std::string>& paths,
                                                       const std::vector<std::string>& values) const {
-    Json plan = Json::parse(text_);
-    std::vector<std::string> in_file;
-    for (std::size_t i = 0; i < paths.size(); ++i) {
-        Json& node = node_at(plan, paths[i]);
-        set(node, paths[i], values[i]);
-        in_file.push_back(node.dump());
-    }
-    return in_file;
+    Edited edited = this->edited(paths, values);
+    // Whether there is such a key, only the reader knows.
+    if (edited.adds_keys) (void)program::plan_from_json_text(edited.text, edited.name);
+    return std::move(edited.values);
 }
 
 program::Plan EditablePlan::with(const std::vector<std::string>& paths, const std::vector<std::string>& values) const {
-    Json plan = Json::parse(text_);
-    std::string name = "the plan with";
-    for (std::size_t i = 0; i < paths.size(); ++i) {
-        set(node_at(plan, paths[i]), paths[i], values[i]);
-        name += " " + paths[i] + "=" + values[i];
-    }
-    return program::plan_from_json_text(plan.dump(), name);
+    const Edited edited = this->edited(paths, values);
+    return program::plan_from_json_text(edited.text, edited.name);
 }
 
 }  // namespace orrery::cli

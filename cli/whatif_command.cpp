@@ -1,9 +1,9 @@
 // orrery whatif: other values for the inputs of a plan.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,17 +11,13 @@
 
 #include "cli/commands.h"
 #include "cli/parallel.h"
-#include "cli/plan_edit.h"
 #include "cli/plan_job.h"
-#include "cli/point_store.h"
-#include "cli/stored_sweep.h"
+#include "cli/tornado.h"
+#include "cli/whatif_points.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json_value.h"
-#include "reports/model_text.h"
 #include "reports/sweep_report.h"
-#include "sim/planner/one_plan.h"
-#include "sim/program/input_sweep.h"
+#include "reports/tornado_report.h"
 
 namespace orrery::cli {
 namespace {
@@ -30,12 +26,30 @@ constexpr std::size_t kMostPoints = 10000;
 
 struct WhatIfOptions {
     std::string plan, csv, output;
-    std::vector<std::string> set;
+    std::vector<std::string> set, below;
+    bool draws_tornado = false;
+    double change_percent = 10;
     std::optional<double> memory_margin_gib;
     bool replans = false, json = false;
     int threads = 0;
     StoreOptions store;
 };
+
+struct Texts {
+    std::string json, csv, table;
+};
+
+void show(const WhatIfOptions& options, const Texts& texts, const WhatIfJob& job) {
+    if (!options.csv.empty()) write_file_atomically(options.csv, texts.csv);
+    if (!options.output.empty()) write_file_atomically(options.output, texts.json);
+    if (options.json) {
+        print(texts.json);
+        return;
+    }
+    print(fmt::format("{} on {}, {}\n", job.plan.name, job.plan.cluster.name,
+                      job.replans ? "the best plan for the inputs of each row" : "the same plan for all"));
+    print(texts.table);
+}
 
 /// All combinations, in the order of the values; those of the last path vary fastest.
 std::vector<std::vector<std::string>> combinations(const std::vector<InputValues>& inputs) {
@@ -57,135 +71,46 @@ std::vector<std::vector<std::string>> combinations(const std::vector<InputValues
     return all;
 }
 
-program::PlanResult best_like(const program::Plan& plan, bool uses_all, const WhatIfOptions& options) {
-    sim::PlanRequest request = sim::request_like(plan);
-    if (uses_all) request.devices = plan.cluster.device_count();
-    request.memory_margin_gib = options.memory_margin_gib;
-    sim::PlanSearch search = sim::search_plans(request, topologies::Cluster(plan.cluster), 1, 1);
-    return std::move(search.results.front());
-}
-
-/// `uses_all`: the plan of the file uses all devices of its cluster.
-program::SweepPoint point_of(const program::Plan& plan, bool uses_all, const WhatIfOptions& options) {
-    const program::PlanResult result =
-        options.replans ? best_like(plan, uses_all, options)
-                        : sim::predict(plan, topologies::Cluster(plan.cluster), options.memory_margin_gib);
-    return {.values = {},
-            .point = program::scaling_point(result, result.plan.parallelism.world_size()),
-            .fits = result.feasible};
-}
-
-/// The same of the edited plan; with a reason if it breaks a rule or no plan fits.
-program::SweepPoint point_of(const program::Plan& plan, const EditablePlan& editable,
-                             const std::vector<std::string>& paths, const std::vector<std::string>& values,
-                             const WhatIfOptions& options) {
-    const bool uses_all = plan.parallelism.world_size() == plan.cluster.device_count();
-    const auto without_plan = [&](const std::string& reason) {
-        return program::SweepPoint{.values = {},
-                                   .point = {.devices = plan.parallelism.world_size(),
-                                             .global_batch_size = plan.training.global_batch_size,
-                                             .reason = reason},
-                                   .fits = false};
-    };
-    try {
-        return point_of(editable.with(paths, values), uses_all, options);
-    } catch (const InfeasibleError& error) {
-        return without_plan(error.what());
-    } catch (const InputError& error) {
-        return without_plan(error.what());
-    }
-}
-
-/// All that the results of points follow from but their values.
-std::string inputs_of(const EditablePlan& editable, const WhatIfOptions& options) {
-    JsonValue json = JsonValue::object();
-    json.set("command", JsonValue(options.replans ? "whatif --replan" : "whatif"));
-    json.set("build", JsonValue(build_name()));
-    if (options.memory_margin_gib) json.set("memory_margin_gib", JsonValue(*options.memory_margin_gib));
-    return json.text() + "\n" + editable.text();
-}
-
-std::string point_name(std::vector<std::string> paths, const std::vector<std::string>& in_file) {
-    for (std::size_t i = 0; i < paths.size(); ++i) paths[i] += "=" + in_file[i];
-    std::sort(paths.begin(), paths.end());
-    return fmt::format("{}", fmt::join(paths, " "));
-}
-
-/// What is to be predicted: the values of each point, those of the base first.
-struct Sweep {
-    program::InputSweep result;
-    std::vector<std::vector<std::string>> values;
-};
-
-Sweep sweep_for(const program::Plan& plan, const EditablePlan& editable, const WhatIfOptions& options) {
-    Sweep sweep{.result = {.model = plan.model.name,
-                           .cluster = plan.cluster.name,
-                           .plan = plan.name,
-                           .replans = options.replans},
-                .values = {}};
+int sweep_inputs(const WhatIfOptions& options, const WhatIfJob& job) {
+    program::InputSweep sweep{
+        .model = job.plan.model.name, .cluster = job.plan.cluster.name, .plan = job.plan.name, .replans = job.replans};
     std::vector<InputValues> inputs;
     for (const std::string& text : options.set) {
         const InputValues& input = inputs.emplace_back(input_values(text));
-        std::vector<std::string>& paths = sweep.result.paths;
-        if (std::count(paths.begin(), paths.end(), input.path) > 0) {
+        if (std::count(sweep.paths.begin(), sweep.paths.end(), input.path) > 0) {
             throw InputError("command line", "--set", input.path, "each path once; its values are separated by commas");
         }
-        paths.push_back(input.path);
-        sweep.result.base_values.push_back(editable.value(input.path));
+        sweep.paths.push_back(input.path);
+        sweep.base_values.push_back(job.editable.value(input.path, input.values));
     }
-    sweep.values = combinations(inputs);
-    sweep.values.insert(sweep.values.begin(), sweep.result.base_values);
-    sweep.result.points.resize(sweep.values.size() - 1);
-    return sweep;
+    std::vector<Edit> edits{{sweep.paths, sweep.base_values}};
+    for (std::vector<std::string>& values : combinations(inputs)) edits.push_back({sweep.paths, std::move(values)});
+    std::optional<std::vector<program::SweepPoint>> points = predict_edits(job, edits);
+    if (!points) return kExitDone;
+    sweep.base = std::move(points->front());
+    sweep.points.assign(std::make_move_iterator(points->begin() + 1), std::make_move_iterator(points->end()));
+    show(options, {program::to_json_text(sweep), reports::sweep_csv(sweep), reports::sweep_text(sweep)}, job);
+    return kExitDone;
 }
 
-/// Returns whether the results are there: not those of a shard.
-bool predict_points(const program::Plan& plan, const EditablePlan& editable, const WhatIfOptions& options,
-                    Sweep& sweep) {
-    program::InputSweep& result = sweep.result;
-    SweepToStore to_store{.verb = options.replans ? "planning" : "predicting",
-                          .inputs = inputs_of(editable, options),
-                          .points = {},
-                          .compute = {},
-                          .take = {}};
-    // Values that cannot be read are refused before anything is simulated; values that break a rule are reported.
-    for (const std::vector<std::string>& values : sweep.values) {
-        to_store.points.push_back(point_name(result.paths, editable.values_in_file(result.paths, values)));
-    }
-    to_store.compute = [&](std::size_t i) {
-        return program::to_json_text(point_of(plan, editable, result.paths, sweep.values[i], options));
-    };
-    to_store.take = [&](std::size_t i, const std::string& text) {
-        program::SweepPoint& point = i == 0 ? result.base : result.points[i - 1];
-        point = program::sweep_point_from_json_text(text, options.store.db);
-        point.values = sweep.values[i];
-        if (i > 0 && point.point.is_found() && result.base.point.is_found()) {
-            point.speed = point.point.tokens_per_s / result.base.point.tokens_per_s;
-        }
-    };
-    return run_sweep(options.store, to_store);
+int draw_tornado(const WhatIfOptions& options, const WhatIfJob& job) {
+    const std::optional<program::Tornado> tornado = tornado_of(job, options.below, options.change_percent / 100);
+    if (!tornado) return kExitDone;
+    show(options, {program::to_json_text(*tornado), reports::tornado_csv(*tornado), reports::tornado_text(*tornado)},
+         job);
+    return kExitDone;
 }
 
-int sweep_inputs(const WhatIfOptions& options) {
+int what_if(const WhatIfOptions& options) {
     check_store(options.store,
                 {{"--csv", options.csv}, {"--output", options.output}, {"--json", options.json ? "--json" : ""}});
     check_outputs({{"--csv", options.csv}, {"--output", options.output}, {"--db", options.store.db}},
                   {{"the plan", options.plan}});
-    const program::Plan plan = program::read_plan(options.plan);
-    const EditablePlan editable(plan);
-    Sweep sweep = sweep_for(plan, editable, options);
-    if (!predict_points(plan, editable, options, sweep)) return kExitDone;
-    const program::InputSweep& result = sweep.result;
-    if (!options.csv.empty()) write_file_atomically(options.csv, reports::sweep_csv(result));
-    if (!options.output.empty()) write_file_atomically(options.output, program::to_json_text(result));
-    if (options.json) {
-        print(program::to_json_text(result));
-    } else {
-        print(fmt::format("{} on {}, {}\n", result.plan, result.cluster,
-                          options.replans ? "the best plan for each combination" : "the same plan for all"));
-        print(reports::sweep_text(result));
-    }
-    return kExitDone;
+    WhatIfJob job(options.plan);
+    job.replans = options.replans;
+    job.memory_margin_gib = options.memory_margin_gib;
+    job.store = options.store;
+    return options.draws_tornado ? draw_tornado(options, job) : sweep_inputs(options, job);
 }
 
 }  // namespace
@@ -195,13 +120,22 @@ void add_whatif(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand(
         "whatif", "Predict a plan, or the best plan, for other values of its inputs: bandwidths, sizes, choices");
     command->add_option("plan", options->plan, "Plan file (orrery plan --output)")->required();
-    command
-        ->add_option(
-            "--set", options->set,
-            "PATH=VALUE,VALUE,...: keys of the plan file joined by dots, and values or factors (0.75x); may be "
-            "repeated, all combinations are predicted")
-        ->required()
-        ->allow_extra_args(false);
+    CLI::Option* set = command->add_option(
+        "--set", options->set,
+        "PATH=VALUE,VALUE,...: keys of the plan file joined by dots, and values or factors (0.75x); may be repeated, "
+        "all combinations are predicted");
+    set->allow_extra_args(false);
+    CLI::Option* tornado = command
+                               ->add_flag("--tornado", options->draws_tornado,
+                                          "Move each number of the cluster up and down, and rank them by the effect")
+                               ->excludes(set);
+    command->add_option("--below", options->below, "Of --tornado: the numbers below this path; may be repeated")
+        ->allow_extra_args(false)
+        ->needs(tornado);
+    command->add_option("--change", options->change_percent, "By how many percent --tornado moves them")
+        ->needs(tornado)
+        ->check(CLI::Range(0.1, 90.0))
+        ->capture_default_str();
     command->add_flag("--replan", options->replans,
                       "Search for the best plan for each combination, in place of the plan of the file");
     add_memory_margin_option(*command, options->memory_margin_gib);
@@ -213,10 +147,12 @@ void add_whatif(CLI::App& app, Action& chosen) {
     command->footer(
         "With the best plan for each: orrery whatif examples/llama3-8b-64-h100.plan.json "
         "--set training.sequence_length=4096,8192,16384 --replan\n"
+        "What matters: orrery whatif examples/llama3-8b-64-h100.plan.json --tornado\n"
         "Example: orrery whatif examples/llama3-8b-64-h100.plan.json "
         "--set cluster.nic.bandwidth_gb_per_s_per_direction=0.5x,1x,2x --set training.micro_batch_size=1,2");
-    command->callback([options, &chosen] {
-        chosen = [options] { return on_threads(options->threads, [&] { return sweep_inputs(*options); }); };
+    command->callback([options, set, tornado, &chosen] {
+        if (set->empty() && tornado->empty()) throw CLI::RequiredError("--set or --tornado");
+        chosen = [options] { return on_threads(options->threads, [&] { return what_if(*options); }); };
     });
 }
 

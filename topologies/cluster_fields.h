@@ -41,6 +41,8 @@ inline constexpr IntegerRange kTorusLengths{1, 1 << 15};
 inline constexpr IntegerRange kParts{0, 1 << 8};
 inline constexpr IntegerRange kGroupSizes{2, 1 << 20};
 inline constexpr NumberRange kOversubscription{1, 1000};
+inline constexpr IntegerRange kDeviceNumbers{0, (1 << 20) - 1};
+inline constexpr NumberRange kSpeeds{0, 1, true};
 inline constexpr NumberRange kTimesOfChange{0, 1e6, true};
 inline const OneOf kSampledOperations{{"all_reduce", "all_gather", "reduce_scatter", "send"}};
 
@@ -119,6 +121,12 @@ void visit_fields(Object& r, auto&& visit) {
     visit("device", r.device, kRequired);
 }
 
+template <Either<SlowDevice> Object>
+void visit_fields(Object& s, auto&& visit) {
+    visit("device", s.device, kRequired, kDeviceNumbers);
+    visit("speed", s.speed, kRequired, kSpeeds);
+}
+
 template <Either<LowLatencyLimits> Object>
 void visit_fields(Object& l, auto&& visit) {
     visit("one_node", l.one_node_gb_per_s, kRequired, kPositive);
@@ -163,6 +171,7 @@ void visit_fields(Object& c, auto&& visit) {
     const OverridesOf<Object> overrides{c};
     visit("overrides", overrides, kIfChanged);
     visit("other_devices", c.other_devices, kIfChanged);
+    visit("slow_devices", c.slow_devices, kIfChanged);
     visit("low_latency_gb_per_s", c.low_latency,
           Presence{.required = !c.device.host_runs_compute, .only_if_changed = true});
     visit("collective_library", c.collective_library, kIfChanged);

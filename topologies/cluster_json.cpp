@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include "topologies/cluster_fields.h"
@@ -86,6 +87,19 @@ void check_other_devices(const JsonReader& reader, const ClusterSpec& cluster) {
     }
 }
 
+void check_slow_devices(const JsonReader& reader, const ClusterSpec& cluster) {
+    if (!reader.has("slow_devices")) return;
+    const std::vector<JsonReader> items = reader.objects("slow_devices");
+    std::set<std::int64_t> seen;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+        const std::int64_t device = cluster.slow_devices[i].device;
+        if (device >= cluster.device_count()) {
+            items[i].fail("device", description(IntegerRange{0, cluster.device_count() - 1}));
+        }
+        if (!seen.insert(device).second) items[i].fail("device", "each device once");
+    }
+}
+
 }  // namespace
 
 void check_fields(const JsonReader& reader, const ClusterSpec& cluster) {
@@ -94,6 +108,7 @@ void check_fields(const JsonReader& reader, const ClusterSpec& cluster) {
     if (has_fabric && cluster.nics_per_node == 0) reader.fail("fabric", "none, since nics_per_node is 0");
     if (!has_fabric && cluster.nodes > 1) reader.fail("nodes", "1, since fabric is none");
     check_other_devices(reader, cluster);
+    check_slow_devices(reader, cluster);
 }
 
 std::string to_json_text(const ClusterSpec& cluster) {

@@ -54,11 +54,13 @@ ClusterSpec find_cluster(const std::string& name_or_path) {
                      hint_and_names(name_or_path, preset_names()) + ", or the path of an orrery.cluster/1 file");
 }
 
-/// The cluster with this many nodes; ranges of other devices are cut off at the last node.
+/// The cluster with this many nodes; what is said of devices on others is dropped.
 ClusterSpec with_nodes(ClusterSpec cluster, std::int64_t nodes) {
     cluster.nodes = nodes;
     std::erase_if(cluster.other_devices, [nodes](const DeviceRange& range) { return range.first_node >= nodes; });
     for (DeviceRange& range : cluster.other_devices) range.nodes = std::min(range.nodes, nodes - range.first_node);
+    const std::int64_t devices = cluster.device_count();
+    std::erase_if(cluster.slow_devices, [devices](const SlowDevice& slow) { return slow.device >= devices; });
     return cluster;
 }
 

@@ -91,6 +91,13 @@ struct DeviceRange {
     bool operator==(const DeviceRange&) const = default;
 };
 
+/// A straggler: computation on this device, at any time, takes 1 / speed as long as on the others.
+struct SlowDevice {
+    std::int64_t device = 0;  // in the cluster
+    double speed = 1;         // > 0, at most 1
+    bool operator==(const SlowDevice&) const = default;
+};
+
 /// How traffic is assigned to one of the shortest routes between two fabric switches.
 enum class Spread : std::uint8_t {
     source,       // by the sending NIC's number: neighbours use different uplinks, whatever the destination
@@ -147,6 +154,7 @@ struct ClusterSpec {
     std::vector<LinkOverride> overrides;
     std::vector<LinkChange> changes;                 // by ascending time
     std::vector<DeviceRange> other_devices;          // ascending, disjoint; all other nodes hold `device`
+    std::vector<SlowDevice> slow_devices;            // each device once
     LowLatencyLimits low_latency;                    // all zero on CPU clusters, whose collectives are measured instead
     std::vector<TransportSample> transport_samples;  // measured on this machine (`local`)
     CollectiveLibrary collective_library = CollectiveLibrary::openmpi;  // CPU clusters: for collectives not measured

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -121,6 +122,12 @@ std::vector<RankPlace> place_ranks(const program::Parallelism& parallelism, cons
         ORRERY_CHECK(taken[at(device)] == 0 || may_share, "two ranks are placed on device " + std::to_string(device));
         taken[at(device)] = 1;
         places[at(rank)] = place_of(devices.empty() ? device : devices[at(device)], cluster);
+    }
+    std::map<std::int64_t, double> speeds;
+    for (const topologies::SlowDevice& slow : cluster.spec().slow_devices) speeds[slow.device] = slow.speed;
+    if (speeds.empty()) return places;
+    for (RankPlace& place : places) {
+        if (const auto slow = speeds.find(place.device); slow != speeds.end()) place.speed = slow->second;
     }
     return places;
 }

@@ -16,6 +16,7 @@ struct RankPlace {
     std::int32_t rail = 0;  // index of its NIC in the node; 0 if nodes have no NIC
     std::int32_t nic = 0;   // index of its NIC in the cluster
     std::int32_t pod = 0;   // of a fabric with three tiers
+    double speed = 1;       // of its computation, beside that of most devices (ClusterSpec::slow_devices)
 };
 /// The places of the ranks of a job that has `devices` (empty: all of the cluster) to itself. Parallelism::placement
 /// gives each rank's index in `devices`. Without it, rank r has index r, modulo their number if ranks may share

@@ -45,7 +45,7 @@ void Simulation::list_draws() {
         unsigned listed = 0;  // kinds of resources, one bit each
         for (const auto& loads : input_.loads) {
             for (const OperationLoad& load : loads[shape.placement]) {
-                group_draws_.push_back({list_group_draws(shape, load), list_held(shape, load)});
+                group_draws_.push_back({list_group_draws(shape, load), list_held(shape, load), moves_of(shape, load)});
                 const unsigned kinds = kinds_of(load);
                 if ((kinds & ~listed) != 0) work_.may_draw(group_activity(group), group_draws_.back().draws);
                 listed |= kinds;
@@ -124,6 +124,24 @@ void Simulation::add_link_draws(const Quotient::Group& group, const FabricRate& 
         const auto units = static_cast<std::int64_t>(share * static_cast<double>(kUnit));
         if (units > 0) draw_list_.push_back({link.resource, units * link.weight});
     }
+}
+
+/// Those of all draws that list_group_draws and list_held list, but for links of the fabric.
+std::vector<SharedWork::Move> Simulation::moves_of(const Quotient::Group& group, const OperationLoad& load) const {
+    std::vector<SharedWork::Move> moves;
+    for (const OperationLoad::UnitTerm& term : load.unit_terms) {
+        for (const Quotient::RankOfGroup& member : quotient_.members_of(group)) {
+            for (const ResourceKind kind : kResourceKinds) {
+                const Quotient::Attachment& attachment = quotient_.attachments[member.rank][kind];
+                const bool is_drawn = load.units[kind] != 0 && draws(member.endpoint, kind);
+                const double held_units = kind == ResourceKind::compute_units ? term.held_units : 0;
+                const double drawn_units = is_drawn ? term.units[kind] * static_cast<double>(attachment.weight) : 0;
+                if (attachment.resource < 0 || (held_units == 0 && drawn_units == 0)) continue;
+                moves.push_back({attachment.resource, term.cell.value(), drawn_units, held_units});
+            }
+        }
+    }
+    return moves;
 }
 
 SharedWork::Draws Simulation::list_held(const Quotient::Group& group, const OperationLoad& load) {

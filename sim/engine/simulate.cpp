@@ -73,18 +73,24 @@ void slow_down(OperationLoad& load, double rate, double wait_s) {
 }
 
 /// Adds the share `rate` of the device, which the operation holds beyond its kernel's units (program::hidden_cell).
-void hold_share(OperationLoad& load, double rate, const topologies::DeviceProfile& device) {
-    if (device.compute_units <= 0) return;
+/// Returns it in units.
+double hold_share(OperationLoad& load, double rate, const topologies::DeviceProfile& device) {
+    if (device.compute_units <= 0) return 0;
     const std::int64_t units = units_of(rate);
-    if (units == 0) return;
     load.held_compute_units = std::min(load.held_compute_units + units, kUnit);
-    load.held_by_rate = static_cast<double>(units) / static_cast<double>(load.held_compute_units);
+    return static_cast<double>(units);
 }
 
-void number_cells(Cells& cells, const program::WorkCell& communication, OperationLoad& load) {
-    load.cell = cell_index(cells, communication);
-    if (load.held_by_rate > 0) load.held_cell = cell_index(cells, *program::hidden_cell(communication));
-    if (load.wait_ps > 0) load.wait_cell = cell_index(cells, program::wait_cell(communication));
+void add_terms(Cells& cells, const program::WorkCell& communication, double held_by_rate, OperationLoad& load) {
+    const auto add = [&](const program::WorkCell& cell, std::int64_t picoseconds) {
+        load.terms.push_back({cell_index(cells, cell).value(), static_cast<double>(picoseconds)});
+    };
+    add(communication, load.duration_ps - load.wait_ps);
+    if (load.wait_ps > 0) add(program::wait_cell(communication), load.wait_ps);
+    if (held_by_rate > 0) {
+        const CellIndex cell = cell_index(cells, *program::hidden_cell(communication));
+        load.unit_terms.push_back({.cell = cell, .held_units = held_by_rate});
+    }
 }
 
 /// The loads of the job's operations in one state of the cluster.
@@ -109,10 +115,11 @@ PerOperation<OperationLoad> operation_loads(CompiledProgram& compiled, const Pla
             const program::Rates& rates = job.program().plan->rates;
             here[i] = load_of(cost, cores, cluster);
             slow_down(here[i], program::factor_of(cell, rates), program::wait_s(cell, rates));
+            double held_by_rate = 0;
             if (const auto hidden = program::hidden_cell(cell)) {
-                hold_share(here[i], program::factor_of(*hidden, rates), cluster.device);
+                held_by_rate = hold_share(here[i], program::factor_of(*hidden, rates), cluster.device);
             }
-            if (with_cells) number_cells(compiled.cells, cell, here[i]);
+            if (with_cells) add_terms(compiled.cells, cell, held_by_rate, here[i]);
             if (!cost.algorithm || cost.duration.value() == 0) continue;
             here[i].links = FabricRate{
                 {state_index, *cost.algorithm, operations[i].kind},
@@ -120,6 +127,60 @@ PerOperation<OperationLoad> operation_loads(CompiledProgram& compiled, const Pla
         }
     }
     return loads;
+}
+
+void add_unit_term(CellIndex cell, const WorkTimes::Operation& less, const WorkTimes::Operation& more, double log_ratio,
+                   OperationLoad& load) {
+    OperationLoad::UnitTerm term{.cell = cell};
+    const auto slope = [&](std::int64_t from, std::int64_t to) { return static_cast<double>(to - from) / log_ratio; };
+    term.held_units = slope(less.held_units, more.held_units);
+    bool moves = term.held_units != 0;
+    for (const ResourceKind kind : kResourceKinds) {
+        term.units[kind] = slope(less.units[kind], more.units[kind]);
+        moves = moves || term.units[kind] != 0;
+    }
+    if (moves) load.unit_terms.push_back(term);
+}
+
+/// Makes the cells those of the changes: a term is the derivative of a duration for the logarithm of an input.
+void add_change_terms(std::span<const InputChange> changes, SimulationInput& input) {
+    CompiledProgram& compiled = input.compiled;
+    compiled.cells.resize(changes.size());
+    const auto add = [&](std::size_t c, std::int64_t less_ps, std::int64_t more_ps, std::vector<Tangents::Term>& to) {
+        if (less_ps == more_ps) return;
+        to.push_back({static_cast<std::int32_t>(c), static_cast<double>(more_ps - less_ps) / changes[c].log_ratio});
+    };
+    std::vector<Tangents::Term> terms;
+    for (const DurationPlace place : compiled.durations.indices()) {
+        compiled.first_term.push_back(end_of(compiled.terms));
+        terms.clear();
+        for (std::size_t c = 0; c < changes.size(); ++c) {
+            add(c, changes[c].less.instructions_ps[place.position()], changes[c].more.instructions_ps[place.position()],
+                terms);
+        }
+        compiled.terms.insert(compiled.terms.end(), terms.begin(), terms.end());
+    }
+    compiled.first_term.push_back(end_of(compiled.terms));
+    std::size_t operation = 0;
+    for (auto& of_placement : input.loads.front()) {
+        for (OperationLoad& load : of_placement) {
+            for (std::size_t c = 0; c < changes.size(); ++c) {
+                const WorkTimes::Operation &less = changes[c].less.operations[operation],
+                                           &more = changes[c].more.operations[operation];
+                add(c, less.duration_ps, more.duration_ps, load.terms);
+                add_unit_term(CellIndex::of(c), less, more, changes[c].log_ratio, load);
+            }
+            ++operation;
+        }
+    }
+    for (std::size_t c = 0; c < changes.size(); ++c) {
+        const WorkTimes &less = changes[c].less, &more = changes[c].more;
+        const auto slope = [&](std::int64_t from, std::int64_t to) {
+            return static_cast<double>(to - from) / changes[c].log_ratio;
+        };
+        input.host_terms.push_back(
+            {CellIndex::of(c), slope(less.launch_ps, more.launch_ps), slope(less.pass_ps, more.pass_ps)});
+    }
 }
 
 FabricRates link_rates(const OperationLoads& loads) {
@@ -240,36 +301,58 @@ void set_options(SimulationInput& input, const topologies::DeviceProfile& device
     input.record_spans = options.record_spans;
 }
 
-program::Sensitivity sensitivity_of(const Simulation& simulation, const Cells& cells) {
-    const IndexedVector<CellIndex, double> derivatives = simulation.step_derivatives();
-    program::Sensitivity result;
-    for (const CellIndex cell : cells.indices()) {
-        if (derivatives[cell] != 0) result[cells[cell]] = derivatives[cell] / kPicosecondsPerSecond;
+/// Derivatives of the step time, by cell.
+struct Derivatives {
+    bool is_proportional = false;  // see Tangents
+    std::vector<double> seconds;
+};
+
+Derivatives derivatives_of(const Simulation& simulation, bool is_proportional) {
+    Derivatives result{.is_proportional = is_proportional, .seconds = {}};
+    for (const double picoseconds : simulation.step_derivatives()) {
+        result.seconds.push_back(picoseconds / kPicosecondsPerSecond);
     }
     return result;
 }
 
-/// Whether the derivatives are too large (see Tangents). Longer work cannot shorten a step, and no work lengthens it by
-/// more than the whole step, except for small effects of sharing.
-bool grew_without_bounds(const program::Sensitivity& sensitivity, double step_time_s) {
-    constexpr double kTolerance = 0.05;
-    for (const auto& [cell, seconds] : sensitivity) {
-        if (seconds < -kTolerance * step_time_s || seconds > (1 + kTolerance) * step_time_s) return true;
+program::Sensitivity by_cell(const Derivatives& derivatives, const Cells& cells) {
+    program::Sensitivity result;
+    for (const CellIndex cell : cells.indices()) {
+        const double seconds = derivatives.seconds[cell.position()];
+        if (seconds != 0) result[cells[cell]] = seconds;
     }
-    return false;
+    return result;
+}
+
+/// Whether a derivative is too large (see Tangents). No work lengthens a step by more than the whole step, except for
+/// small effects of sharing, and longer work cannot shorten it.
+bool grew_without_bounds(const std::vector<double>& derivatives, double step_time_s) {
+    constexpr double kTolerance = 0.05;
+    return std::any_of(derivatives.begin(), derivatives.end(), [&](double seconds) {
+        return seconds < -kTolerance * step_time_s || seconds > (1 + kTolerance) * step_time_s;
+    });
+}
+
+/// The derivatives that may be used: an input that changes all work in proportion changes the step in proportion.
+std::vector<std::optional<double>> bounded(const std::vector<double>& derivatives, double step_time_s) {
+    constexpr double kMost = 2;
+    std::vector<std::optional<double>> result;
+    for (const double seconds : derivatives) {
+        const bool is_bounded = std::abs(seconds) <= kMost * step_time_s;
+        result.push_back(is_bounded ? std::optional(seconds) : std::nullopt);
+    }
+    return result;
 }
 
 /// Simulates the jobs and returns one record for each.
 std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInput>& inputs,
                                     const std::vector<std::int64_t>& capacity_units,
                                     const topologies::DeviceProfile& device, const Timetable& timetable,
-                                    const SimulateOptions& options = {}, bool proportional = false) {
-    program::Sensitivity* const sensitivity = options.sensitivity;
+                                    const SimulateOptions& options = {}, Derivatives* derivatives = nullptr) {
     SharedWork work;
-    const Cells no_cells;
-    const Cells& cells = sensitivity != nullptr ? inputs.front().compiled.cells : no_cells;
-    Tangents tangents(cells.size(), proportional);
-    if (sensitivity != nullptr) work.carry(tangents);
+    const bool is_proportional = derivatives != nullptr && derivatives->is_proportional;
+    Tangents tangents(derivatives != nullptr ? inputs.front().compiled.cells.size() : 0, is_proportional);
+    if (derivatives != nullptr) work.carry(tangents);
     work.reserve_resources(capacity_units.size());
     for (const std::int64_t capacity : capacity_units) (void)work.add_resource(static_cast<Wide>(capacity) * kFullRate);
     UnfinishedJobs unfinished;
@@ -277,7 +360,7 @@ std::vector<program::RunRecord> run(const IndexedVector<JobIndex, SimulationInpu
     jobs.reserve(inputs.size());
     for (const SimulationInput& input : inputs) jobs.emplace_back(input, work, unfinished);
     run(work, jobs, unfinished, timetable);
-    if (sensitivity != nullptr) *sensitivity = sensitivity_of(jobs.front(), inputs.front().compiled.cells);
+    if (derivatives != nullptr) *derivatives = derivatives_of(jobs.front(), is_proportional);
     if (options.first_step_s != nullptr) {
         *options.first_step_s = to_seconds(Picoseconds(jobs.front().step_ends().front()));
     }
@@ -333,10 +416,29 @@ std::vector<std::string> notes_of(const Job& job, const ClusterState& state) {
 
 }  // namespace
 
+WorkTimes work_times(const program::Program& program, const topologies::Cluster& cluster, const CostModel& cost,
+                     const CommunicationCost& communication) {
+    const topologies::Cluster* const state = &cluster;
+    const PlacedJob placed(program, place_ranks(program.plan->parallelism, cluster), std::span(&state, 1));
+    const topologies::DeviceProfile& device = cluster.spec().device;
+    CompiledProgram compiled = compile(program, cost, device.host_runs_compute);
+    const ClusterState at_all_times{Picoseconds(0), &cluster, &communication};
+    const HostTimes host = host_times(*program.plan, device);
+    WorkTimes times{.launch_ps = host.launch_ps, .pass_ps = host.layer_ps + host.tp_layer_ps};
+    times.instructions_ps.assign(compiled.durations.begin(), compiled.durations.end());
+    for (const auto& of_placement : operation_loads(compiled, placed, at_all_times, 0, false)) {
+        for (const OperationLoad& load : of_placement) {
+            times.operations.push_back({load.duration_ps, load.held_compute_units, load.units});
+        }
+    }
+    return times;
+}
+
 std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std::span<const ClusterState> states,
                                                   const SimulateOptions& options) {
     ORRERY_CHECK(!states.empty() && states.front().from.value() == 0, "the first state of a cluster must begin at 0");
-    ORRERY_CHECK((options.sensitivity == nullptr && options.first_step_s == nullptr) || jobs.size() == 1,
+    ORRERY_CHECK((options.sensitivity == nullptr && options.first_step_s == nullptr && options.changes.empty()) ||
+                     (jobs.size() == 1 && states.size() == 1),
                  "derivatives and the first step's time are available only for a job that runs alone");
     Timetable timetable;
     const PlacedJobs placed = place_jobs(jobs, states, timetable);
@@ -351,26 +453,39 @@ std::vector<program::RunRecord> simulate_together(std::span<const Job> jobs, std
         input.compiled =
             compile(*job.program, *job.cost, spec.device.host_runs_compute, options.sensitivity != nullptr);
         if (options.sensitivity != nullptr) {
-            constexpr std::array kHostWork{models::WorkClass::launch, models::WorkClass::host_layer,
-                                           models::WorkClass::tp_layer};
-            for (std::size_t i = 0; i < kHostWork.size(); ++i) {
-                input.host_cells[i] = cell_index(input.compiled.cells, {.work = kHostWork[i]});
-            }
+            const auto add = [&](models::WorkClass work, std::int64_t launch_ps, std::int64_t pass_ps) {
+                input.host_terms.push_back({cell_index(input.compiled.cells, {.work = work}),
+                                            static_cast<double>(launch_ps), static_cast<double>(pass_ps)});
+            };
+            add(models::WorkClass::launch, input.host.launch_ps, 0);
+            add(models::WorkClass::host_layer, 0, input.host.layer_ps);
+            add(models::WorkClass::tp_layer, 0, input.host.tp_layer_ps);
         }
         for (const ClusterState& state : states) {
             input.loads.push_back(operation_loads(input.compiled, placed[j], state, input.loads.next_index(),
                                                   options.sensitivity != nullptr));
         }
         rates.push_back(link_rates(input.loads));
+        if (!options.changes.empty()) add_change_terms(options.changes, input);
     }
     std::vector<const topologies::Cluster*> clusters;
     for (const ClusterState& state : states) clusters.push_back(state.cluster);
     Quotients quotients = make_quotients(placed, FabricUse(placed, rates, clusters), spec, options.full);
     for (const JobIndex j : inputs.indices()) inputs[j].quotient = std::move(quotients.jobs[j]);
-    std::vector<program::RunRecord> records = run(inputs, quotients.capacity_units, spec.device, timetable, options);
-    if (options.sensitivity != nullptr && grew_without_bounds(*options.sensitivity, records.front().step_time_s)) {
-        records = run(inputs, quotients.capacity_units, spec.device, timetable, options, true);
+    Derivatives derivatives;
+    const bool wants_derivatives = options.sensitivity != nullptr || !options.changes.empty();
+    Derivatives* const wanted = wants_derivatives ? &derivatives : nullptr;
+    std::vector<program::RunRecord> records =
+        run(inputs, quotients.capacity_units, spec.device, timetable, options, wanted);
+    const double step_time_s = records.front().step_time_s;
+    if (options.sensitivity != nullptr) {
+        if (grew_without_bounds(derivatives.seconds, step_time_s)) {
+            derivatives.is_proportional = true;
+            records = run(inputs, quotients.capacity_units, spec.device, timetable, options, wanted);
+        }
+        *options.sensitivity = by_cell(derivatives, inputs.front().compiled.cells);
     }
+    if (options.change_derivatives != nullptr) *options.change_derivatives = bounded(derivatives.seconds, step_time_s);
     for (std::size_t j = 0; j < jobs.size(); ++j) records[j].notes = notes_of(jobs[j], states.front());
     return records;
 }

@@ -11,11 +11,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "sim/cost/cost_model.h"
 #include "sim/engine/communication_cost.h"
+#include "sim/engine/symmetry.h"
 #include "sim/program/durations.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
@@ -31,12 +33,40 @@ struct Job {
     std::vector<std::int64_t> devices;  // used by this job alone, see place_ranks()
 };
 
+/// How long everything that a job does takes at full speed, in picoseconds, and what it draws on meanwhile.
+struct WorkTimes {
+    struct Operation {
+        std::int64_t duration_ps = 0;
+        std::int64_t held_units = 0;  // of a device's compute units
+        PerResourceKind<std::int64_t> units{};
+    };
+    std::vector<std::int64_t> instructions_ps;
+    std::vector<Operation> operations;        // communication
+    std::int64_t launch_ps = 0, pass_ps = 0;  // host time of a launch, and of a pass over a block
+    [[nodiscard]] bool has_shape_of(const WorkTimes& other) const {
+        return instructions_ps.size() == other.instructions_ps.size() && operations.size() == other.operations.size();
+    }
+};
+[[nodiscard]] WorkTimes work_times(const program::Program& program, const topologies::Cluster& cluster,
+                                   const CostModel& cost, const CommunicationCost& communication);
+
+/// What an input changes. The derivatives leave out what it changes of the shares of a device and of the fabric's links
+/// that work draws on: these are rounded to a few steps.
+struct InputChange {
+    WorkTimes less, more;  // with a smaller and a larger value of the input; both have the shape of the job's own
+    double log_ratio = 0;  // ln(larger value / smaller value)
+};
+
 struct SimulateOptions {
     bool full = false;  // simulate every rank, not one of each kind; the result is the same
     int steps = 3;      // >= 1, back to back; a job that runs alone has the last one's duration as its step time
     bool record_spans = false;  // record every instruction of the last step
     /// Receives the derivatives of the step time of a job that runs alone; null: none are computed.
     program::Sensitivity* sensitivity = nullptr;
+    /// With `changes`: receives for each d(step time) / d ln(input), in seconds; no value where it has grown without
+    /// bounds (Tangents). Not together with `sensitivity`.
+    std::span<const InputChange> changes;
+    std::vector<std::optional<double>>* change_derivatives = nullptr;
     /// Receives the time of the first step of a job that runs alone, which finds all ranks idle; null: nothing.
     double* first_step_s = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <string>
 
 #include "core/error.h"
@@ -45,6 +46,7 @@ Simulation::Simulation(const SimulationInput& input, SharedWork& work, Unfinishe
         RankState& rank = ranks_[r];
         rank.rank_class = &compiled_.classes[input.program->class_of(quotient_.ranks[r])];
         if (input.durations != nullptr) rank.given_durations = input.durations->of_rank(quotient_.ranks[r]).data();
+        if (input.durations == nullptr) rank.slow_down = quotient_.slow_down[r];
         rank.streams = {streams_.data() + r.position() * compiled_.counters.streams.size()};
         rank.done = {done_.data() + r.position() * counters};
         rank.waiters = {waiters_.data() + r.position() * counters};
@@ -71,13 +73,12 @@ void Simulation::wake(std::int32_t own_slot) {
     const auto stream = CounterIndex::of((own_slot - first_own_slot_) % stream_count_);
     if (tangents_ != nullptr) {
         const HostWork issues = issues_of(ranks_[rank], ranks_[rank].streams[stream]);
-        const HostTimes& host = input_.host;
-        const auto times = [](std::int64_t count, std::int64_t each) { return static_cast<double>(count * each); };
-        const std::array<Tangents::Term, 3> later{
-            {{input_.host_cells[0].value(), times(issues.launches, host.launch_ps)},
-             {input_.host_cells[1].value(), times(issues.block_passes, host.layer_ps)},
-             {input_.host_cells[2].value(), times(issues.block_passes, host.tp_layer_ps)}}};
-        tangents_->set_now(ranks_[rank].host_end, later);
+        terms_.clear();
+        for (const SimulationInput::HostTerm& term : input_.host_terms) {
+            terms_.push_back(
+                {term.cell.value(), issues.launches * term.launch_ps + issues.block_passes * term.pass_ps});
+        }
+        tangents_->set_now(ranks_[rank].host_end, terms_);
     }
     consider(rank, stream);
 }
@@ -234,16 +235,26 @@ DurationPlace Simulation::duration_place(const StreamState& head) {
 }
 
 /// The head's duration at full speed.
-std::int64_t Simulation::duration_of(const RankState& rank, const StreamState& head) const {
-    const DurationPlace place = duration_place(head);
-    if (rank.given_durations == nullptr) return compiled_.durations[place];
+std::int64_t Simulation::duration_of(const RankState& rank, CounterIndex stream) const {
+    const DurationPlace place = duration_place(rank.streams[stream]);
+    if (rank.given_durations == nullptr) {
+        const std::int64_t duration = compiled_.durations[place];
+        const double slow_down = slow_down_of(rank, stream);
+        return slow_down == 1 ? duration : std::llround(static_cast<double>(duration) * slow_down);
+    }
     return rank.given_durations[place - rank.rank_class->actions.front().first_duration];
 }
 
-std::span<const Tangents::Term> Simulation::terms_of(const StreamState& head) const {
-    const DurationPlace place = duration_place(head);
+std::span<const Tangents::Term> Simulation::terms_of(const RankState& rank, CounterIndex stream) {
+    const DurationPlace place = duration_place(rank.streams[stream]);
     const Tangents::Term* const terms = compiled_.terms.data();
-    return {terms + compiled_.first_term[place].value(), terms + compiled_.first_term[place + 1].value()};
+    const std::span<const Tangents::Term> all{terms + compiled_.first_term[place].value(),
+                                              terms + compiled_.first_term[place + 1].value()};
+    const double slow_down = slow_down_of(rank, stream);
+    if (slow_down == 1) return all;
+    terms_.assign(all.begin(), all.end());
+    for (Tangents::Term& term : terms_) term.picoseconds *= slow_down;
+    return terms_;
 }
 
 void Simulation::start_local(SimulatedRank rank, CounterIndex stream) {
@@ -251,8 +262,8 @@ void Simulation::start_local(SimulatedRank rank, CounterIndex stream) {
     StreamState& head = state.streams[stream];
     head.waiting = Waiting::running;
     head.begin_ps = clock_.now();
-    work_.start(local_activity(rank, stream), draws_of_local(rank, stream), duration_of(state, head));
-    if (tangents_ != nullptr) tangents_->start(local_activity(rank, stream), terms_of(head), clock_.now());
+    work_.start(local_activity(rank, stream), draws_of_local(rank, stream), duration_of(state, stream));
+    if (tangents_ != nullptr) tangents_->start(local_activity(rank, stream), terms_of(state, stream), clock_.now());
 }
 
 void Simulation::arrive(SimulatedRank rank, CounterIndex stream) {
@@ -288,13 +299,9 @@ void Simulation::arrive(SimulatedRank rank, CounterIndex stream) {
     const GroupDraws& draws = draws_of(rendezvous);
     const OperationLoad& load = load_of(rendezvous, shape.placement, state_);
     work_.start(group_activity(group), draws.draws, draws.held,
-                state.given_durations != nullptr ? duration_of(state, head) : load.duration_ps,
-                {load.held_cell.value(), load.held_by_rate});
+                state.given_durations != nullptr ? duration_of(state, stream) : load.duration_ps, draws.moves);
     if (tangents_ == nullptr) return;
-    const std::array terms{Tangents::Term{load.cell.value(), static_cast<double>(load.duration_ps - load.wait_ps)},
-                           Tangents::Term{load.wait_cell.value(), static_cast<double>(load.wait_ps)}};
-    const std::size_t count = load.cell < 0 ? 0 : load.wait_cell < 0 ? 1 : 2;
-    tangents_->start(group_activity(group), std::span(terms).first(count), clock_.now());
+    tangents_->start(group_activity(group), load.terms, clock_.now());
 }
 
 /// The kernel of a collective occupies its compute units from the arrival of its own rank, and polls until the others

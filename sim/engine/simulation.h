@@ -25,11 +25,15 @@ struct OperationLoad {
     /// Units of each member's compute units that are held from start to end; not part of `units`.
     std::int64_t held_compute_units = 0;
     std::optional<FabricRate> links;
-    double held_by_rate = 0;   // share of held_compute_units that is due to the rate program::hidden_cell
-    CellIndex held_cell = -1;  // cell of that share; -1: none
-    CellIndex cell = -1;       // cell of the duration without wait_ps; -1: no derivatives are computed
     std::int64_t wait_ps = 0;  // part of the duration: the wait for late members (program::wait_s)
-    CellIndex wait_cell = -1;  // cell of that wait; -1: none
+    /// What derivatives need; empty: none are computed.
+    std::vector<Tangents::Term> terms;  // of the duration
+    struct UnitTerm {
+        CellIndex cell = -1;
+        PerResourceKind<double> units{};  // growth of `units` with the logarithm of the cell
+        double held_units = 0;            // that of held_compute_units
+    };
+    std::vector<UnitTerm> unit_terms;
 };
 using OperationLoads = IndexedVector<StateIndex, PerOperation<OperationLoad>>;
 
@@ -47,9 +51,13 @@ struct SimulationInput {
     Quotient quotient;
     OperationLoads loads;
     HostTimes host;
-    /// The cells of the members of HostTimes, in their order; -1: no derivatives are computed.
-    std::array<CellIndex, 3> host_cells{-1, -1, -1};
-    std::int64_t steps = 1;  // the last of these is recorded
+    /// The part of the host's time that belongs to a cell.
+    struct HostTerm {
+        CellIndex cell = -1;
+        double launch_ps = 0, pass_ps = 0;  // of each launch and each pass over a block
+    };
+    std::vector<HostTerm> host_terms;  // empty: no derivatives are computed
+    std::int64_t steps = 1;            // the last of these is recorded
     bool record_spans = false;
 };
 
@@ -117,6 +125,7 @@ class Simulation {
     struct RankState {
         const CompiledClass* rank_class = nullptr;
         const std::int64_t* given_durations = nullptr;  // in issue order; null: none are given
+        double slow_down = 1;                           // of its computation (Quotient::slow_down)
         CounterView<StreamState> streams;
         CounterView<std::int64_t> done;
         CounterView<std::uint32_t> waiters;  // bit s is set if stream s waits for the counter
@@ -137,6 +146,7 @@ class Simulation {
     };
     struct GroupDraws {
         SharedWork::Draws draws, held;
+        std::vector<SharedWork::Move> moves;
     };
     [[nodiscard]] std::int32_t own_slot(SimulatedRank rank, CounterIndex stream) const {
         return first_own_slot_ + rank.value() * stream_count_ + stream.value();
@@ -173,8 +183,12 @@ class Simulation {
         return group_draws_[group.first_draws + group.operation.value() + state_.value() * group.operation_count];
     }
     [[nodiscard]] static DurationPlace duration_place(const StreamState& head);
-    [[nodiscard]] std::int64_t duration_of(const RankState& rank, const StreamState& head) const;
-    [[nodiscard]] std::span<const Tangents::Term> terms_of(const StreamState& head) const;
+    [[nodiscard]] std::int64_t duration_of(const RankState& rank, CounterIndex stream) const;
+    /// The terms of that duration.
+    [[nodiscard]] std::span<const Tangents::Term> terms_of(const RankState& rank, CounterIndex stream);
+    [[nodiscard]] static double slow_down_of(const RankState& rank, CounterIndex stream) {
+        return stream == kComputeCounter ? rank.slow_down : 1;
+    }
     void start_local(SimulatedRank rank, CounterIndex stream);
     void arrive(SimulatedRank rank, CounterIndex stream);
     void hold_while_waiting(const GroupState& rendezvous, PlacementIndex placement, SimulatedRank rank,
@@ -189,6 +203,7 @@ class Simulation {
     void list_device_draws();
     [[nodiscard]] SharedWork::Draws list_group_draws(const Quotient::Group& group, const OperationLoad& load);
     void add_link_draws(const Quotient::Group& group, const FabricRate& rate);
+    [[nodiscard]] std::vector<SharedWork::Move> moves_of(const Quotient::Group& group, const OperationLoad& load) const;
     [[nodiscard]] SharedWork::Draws list_held(const Quotient::Group& group, const OperationLoad& load);
     [[nodiscard]] SharedWork::Draws draws_of_local(SimulatedRank rank, CounterIndex stream) const;
 
@@ -196,7 +211,8 @@ class Simulation {
     const CompiledProgram& compiled_;
     const Quotient& quotient_;
     SharedWork& work_;
-    Tangents* tangents_;  // null: no derivatives are computed
+    Tangents* tangents_;                 // null: no derivatives are computed
+    std::vector<Tangents::Term> terms_;  // scratch
     const EventQueue& clock_;
     std::int32_t rank_count_, stream_count_, local_streams_;
     std::int32_t activity_count_;

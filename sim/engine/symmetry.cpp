@@ -92,13 +92,15 @@ class Refinement {
         next_.resize(ranks);
     }
 
-    /// Computes the coarsest equitable partition that separates jobs and the classes of their Programs. Colours are
-    /// numbered by their lowest rank, so the colours of a job are consecutive.
+    /// Computes the coarsest equitable partition that separates jobs, the classes of their Programs, and devices of
+    /// different speeds. Colours are numbered by their lowest rank, so the colours of a job are consecutive.
     void run() {
         DenseIds<Colour> classes;
         for_each_rank([&](JobIndex job, std::int64_t rank) {
             const auto own = static_cast<std::uint64_t>(jobs_[job].program().class_of(rank).value());
-            colours_[number(job, rank)] = classes.id_of(mix64(own ^ std::uint64_t{job.position()} << 32));
+            const double speed = jobs_[job].places()[static_cast<std::size_t>(rank)].speed;
+            const std::uint64_t slow = speed == 1 ? 0 : mix64(std::bit_cast<std::uint64_t>(speed));
+            colours_[number(job, rank)] = classes.id_of(mix64(own ^ std::uint64_t{job.position()} << 32 ^ slow));
         });
         Colour end = classes.next();
         while (true) {
@@ -309,6 +311,7 @@ void QuotientBuilder::collect_ranks() {
         if (colour == result_.ranks.next_index()) {
             result_.ranks.push_back(rank);
             result_.multiplicity.push_back(0);
+            result_.slow_down.push_back(1 / jobs_[job_].places()[static_cast<std::size_t>(rank)].speed);
         }
         ++result_.multiplicity[colour];
     }

@@ -1,11 +1,11 @@
 // Finds ranks, groups and shared resources that behave alike, so that only one of each kind is simulated.
 //
-// Colour refinement: the first colour of a rank is its class in the Program. Its next colour is a hash of its own
-// colour, the colours of the members of each of its groups (with the placement of the group), the colours of the ranks
-// on each resource that it shares, and the groups on each link that its groups load. At the fixed point the partition
-// is equitable: each rank of a colour meets the same number of ranks of every colour in its groups and on its
-// resources. So all ranks of a colour have the same times, and a simulation of one rank of each colour, with loads
-// weighted by those numbers, gives the same integers as a simulation of all ranks.
+// Colour refinement: the first colour of a rank is its class in the Program and the speed of its device. Its next
+// colour is a hash of its own colour, the colours of the members of each of its groups (with the placement of the
+// group), the colours of the ranks on each resource that it shares, and the groups on each link that its groups load.
+// At the fixed point the partition is equitable: each rank of a colour meets the same number of ranks of every colour
+// in its groups and on its resources. So all ranks of a colour have the same times, and a simulation of one rank of
+// each colour, with loads weighted by those numbers, gives the same integers as a simulation of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -66,6 +66,7 @@ struct Quotient {
 
     IndexedVector<SimulatedRank, std::int64_t> ranks;                    // the lowest rank of each colour, ascending
     IndexedVector<SimulatedRank, std::int64_t> multiplicity;             // number of ranks of the colour
+    IndexedVector<SimulatedRank, double> slow_down;                      // of its computation; 1: none
     std::vector<SimulatedRank> colour_of;                                // by rank of the job
     IndexedVector<SimulatedRank, PerEndpoint<SimulatedGroup>> group_at;  // -1: none
     IndexedVector<SimulatedGroup, Group> groups;

@@ -25,8 +25,6 @@ constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
 static_assert(kMoreDepths <= kWholeDepths);
 /// Likewise for brief_step_s.
 constexpr std::int64_t kBriefFewDepths = 2, kBriefMoreDepths = 4;
-/// The second step is measured; a third would repeat it.
-constexpr int kSteps = 2;
 
 program::RunRecord run(const program::Program& program, const topologies::Cluster& cluster, const RooflineCost& cost,
                        const SimulateOptions& options) {
@@ -165,7 +163,7 @@ PlanResult timed(const Plan& plan, const topologies::Cluster& cluster, const Roo
     const ShorterSteps depths = depths_of(plan);
     const auto times_of = [&](const Plan& p) {
         const program::Program program = program::lower(p);
-        return Times(program, run(program, cluster, cost, {.steps = kSteps}));
+        return Times(program, run(program, cluster, cost, {.steps = kMeasuredStep}));
     };
     PlanResult result{.plan = plan, .feasible = true};
     Times times = times_of(is_simulated_whole(plan) ? plan : with_micro_batches(plan, depths.more));
@@ -199,7 +197,7 @@ double brief_step_s(const Plan& plan, const topologies::Cluster& cluster, const 
         const double last = run(program, cluster, cost, {.steps = steps, .first_step_s = &first}).step_time_s;
         return std::pair(first, last);
     };
-    const auto [few_first, few] = steps_s(depths.few, kSteps);
+    const auto [few_first, few] = steps_s(depths.few, kMeasuredStep);
     const double more_first = steps_s(depths.more, 1).first;
     const Line line(depths, plan.micro_batches());
     return (1 - kBriefError) * (few - few_first + line.at_whole(few_first, more_first));
@@ -210,7 +208,7 @@ void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cos
         is_simulated_whole(result.plan) ? result.plan : with_micro_batches(result.plan, depths_of(result.plan).few);
     program::Sensitivity sensitivity;
     const program::RunRecord record =
-        run(program::lower(plan), cluster, cost, {.steps = kSteps, .sensitivity = &sensitivity});
+        run(program::lower(plan), cluster, cost, {.steps = kMeasuredStep, .sensitivity = &sensitivity});
     set_interval(plan, sensitivity, record.step_time_s, result);
     result.shares = program::step_shares(sensitivity, result.bubble_fraction);
     if (!result.shares.empty()) result.limit = result.shares.front().limit;
@@ -222,6 +220,14 @@ void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cos
 bool is_simulated_whole(const Plan& plan) {
     const std::int64_t micro_batches = plan.micro_batches();
     return is_simulated_whole(micro_batches, plan.parallelism.pp) || micro_batches <= depths_of(plan).more;
+}
+
+ShorterSteps extrapolated_from(const Plan& plan) {
+    return depths_of(plan);
+}
+
+double at_whole(const ShorterSteps& steps, std::int64_t micro_batches, double few, double more) {
+    return Line(steps, micro_batches).at_whole(few, more);
 }
 
 bool is_simulated_whole(std::int64_t micro_batches, std::int64_t pp) {
@@ -271,7 +277,7 @@ Evaluation evaluate(const program::Program& program, const topologies::Cluster& 
     Evaluation evaluation;
     evaluation.record = run(program, cluster, RooflineCost(plan.cluster, plan.rates),
                             {.full = options.full,
-                             .steps = kSteps,
+                             .steps = kMeasuredStep,
                              .record_spans = options.record_spans,
                              .sensitivity = options.derivatives ? &evaluation.sensitivity : nullptr});
     set_interval(plan, evaluation.sensitivity, evaluation.record.step_time_s, evaluation.record);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "sim/cost/roofline_cost.h"
+#include "sim/planner/planner.h"
 #include "sim/program/plan_result.h"
 #include "topologies/cluster.h"
 
@@ -36,6 +37,11 @@ void add_derivatives(const topologies::Cluster& cluster, const RooflineCost& cos
 /// state. Without interleave_group the two numbers alone decide.
 [[nodiscard]] bool is_simulated_whole(const program::Plan& plan);
 [[nodiscard]] bool is_simulated_whole(std::int64_t micro_batches, std::int64_t pp);
+/// The steps from which timed() extrapolates a plan that is not, and what is linear in the number of micro-batches.
+[[nodiscard]] ShorterSteps extrapolated_from(const program::Plan& plan);
+[[nodiscard]] double at_whole(const ShorterSteps& steps, std::int64_t micro_batches, double few, double more);
+/// The simulated step that is measured; the first finds all ranks idle, and a third would repeat the second.
+inline constexpr int kMeasuredStep = 2;
 
 /// Fills in the peak memory, whether the plan fits, and the reason if it does not.
 void check_fit(std::int64_t peak_bytes, std::int64_t allowed_bytes, program::PlanResult& result);

@@ -24,10 +24,11 @@ void SharedWork::seal(std::int32_t more_slots) {
     if (tangents_ == nullptr) return;
     tangents_->set_activities(activities_.size());
     carried_.resize(activities_.size());
-    holders_.resize(held_.size());
+    movers_.resize(held_.size());
 }
 
-void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves) {
+void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps,
+                       std::span<const Move> moves) {
     Activity& started = activities_[at(activity)];
     started.left = static_cast<Wide>(duration_ps) * kFullRate;
     started.since_ps = queue_.now();
@@ -46,7 +47,7 @@ void SharedWork::start(std::int32_t activity, Draws draws, Draws held, std::int6
     Carried& carried = carried_[at(activity)];
     carried.slopes.clear();
     carried.moves = moves;
-    set_holder(activity, true);
+    list_moves(activity, true);
 }
 
 void SharedWork::start(std::int32_t activity, Draws draws, const Work& work) {
@@ -66,16 +67,12 @@ void SharedWork::await_settling(std::int32_t activity) {
     unsettled_.push_back(activity);
 }
 
-void SharedWork::set_holder(std::int32_t activity, bool holds) {
-    const Draws held = activities_[at(activity)].held;
-    if (carried_[at(activity)].moves.held_cell < 0) return;
-    for (const Draw& draw : sharing_.list(held)) {
-        std::vector<std::int32_t>& holders = holders_[at(draw.resource)];
-        if (holds) {
-            holders.push_back(activity);
-        } else {
-            holders.erase(std::find(holders.begin(), holders.end(), activity));
-        }
+void SharedWork::list_moves(std::int32_t activity, bool runs) {
+    for (const Move& move : carried_[at(activity)].moves) {
+        std::vector<std::int32_t>& movers = movers_[at(move.resource)];
+        const auto known = std::find(movers.begin(), movers.end(), activity);
+        if (runs && known == movers.end()) movers.push_back(activity);
+        if (!runs && known != movers.end()) movers.erase(known);
     }
 }
 
@@ -91,7 +88,7 @@ void SharedWork::finish(std::int32_t activity) {
     sharing_.stop(activity);
     const Draws held = activities_[at(activity)].held;
     if (held.last > 0) hold(held, -1);
-    if (tangents_ != nullptr) set_holder(activity, false);
+    if (tangents_ != nullptr) list_moves(activity, false);
 }
 
 void SharedWork::change(std::int32_t activity, Draws draws, std::int64_t old_duration_ps, std::int64_t duration_ps) {
@@ -166,7 +163,7 @@ void SharedWork::set_rate(std::int32_t activity) {
 }
 
 void SharedWork::add_slope(std::vector<Tangents::Term>& slopes, std::int32_t cell, double slope) {
-    if (cell < 0 || slope == 0) return;
+    if (slope == 0) return;
     const auto known = std::find_if(slopes.begin(), slopes.end(), [cell](const auto& one) { return one.cell == cell; });
     if (known == slopes.end()) {
         slopes.push_back({cell, slope});
@@ -191,7 +188,7 @@ std::int32_t SharedWork::narrowest(std::int32_t activity) const {
     return found;
 }
 
-/// On a full resource, level = (capacity - held) / units drawn. The held units may be proportional to a cell.
+/// On a full resource, level = (capacity - held) / units drawn. Moves change both.
 void SharedWork::set_slopes(std::int32_t activity) {
     std::vector<Tangents::Term>& slopes = carried_[at(activity)].slopes;
     slopes.clear();
@@ -199,14 +196,15 @@ void SharedWork::set_slopes(std::int32_t activity) {
     const std::int32_t number = narrowest(activity);
     if (number < 0) return;
     const Held& resource = held_[at(number)];
-    if (resource.capacity_units - resource.held_units < resource.free_units()) return;  // held whole: kLeastShare
-    for (const std::int32_t holder : holders_[at(number)]) {
-        double units = 0;
-        for (const Draw& draw : sharing_.list(activities_[at(holder)].held)) {
-            if (draw.resource == number) units += static_cast<double>(draw.units);
+    const bool is_held_whole = resource.capacity_units - resource.held_units < resource.free_units();  // kLeastShare
+    const auto drawn_units = static_cast<double>(sharing_.units(number));
+    const double level = static_cast<double>(resource.free_units()) / drawn_units;
+    for (const std::int32_t mover : movers_[at(number)]) {
+        for (const Move& move : carried_[at(mover)].moves) {
+            if (move.resource != number) continue;
+            const double less_free = is_held_whole ? 0 : move.held_units;
+            add_slope(slopes, move.cell, -(less_free + level * move.drawn_units) / drawn_units);
         }
-        const Moves& moves = carried_[at(holder)].moves;
-        add_slope(slopes, moves.held_cell, -moves.held_share * units / static_cast<double>(sharing_.units(number)));
     }
 }
 

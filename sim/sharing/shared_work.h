@@ -65,12 +65,13 @@ class SharedWork {
     void start(std::int32_t activity, Draws draws, std::int64_t duration_ps) {
         start(activity, draws, {}, duration_ps, {});
     }
-    /// For derivatives: the share `held_share` of the held units is proportional to the cell `held_cell`; -1: no cell.
-    struct Moves {
-        std::int32_t held_cell = -1;
-        double held_share = 0;
+    /// For derivatives: by how many units a draw or what is held of a resource grows with the logarithm of a cell.
+    struct Move {
+        std::int32_t resource = 0, cell = 0;
+        double drawn_units = 0, held_units = 0;
     };
-    void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, const Moves& moves);
+    /// The moves must outlive the activity.
+    void start(std::int32_t activity, Draws draws, Draws held, std::int64_t duration_ps, std::span<const Move> moves);
     /// Work that is not given by its duration.
     struct Work {
         Wide left = 0;  // ps * rate; above 0
@@ -115,7 +116,7 @@ class SharedWork {
     };
     /// Additional state of an activity if derivatives are carried.
     struct Carried {
-        Moves moves;
+        std::span<const Move> moves;
         std::vector<Tangents::Term> slopes;  // Tangents::Run::slopes
     };
     /// How much of a resource is held, in units at full speed.
@@ -130,7 +131,7 @@ class SharedWork {
 
     void hold(Draws draws, std::int64_t sign);
     [[nodiscard]] Tangents::Run run_of(std::int32_t activity) const;
-    void set_holder(std::int32_t activity, bool holds);
+    void list_moves(std::int32_t activity, bool runs);
     void set_slopes(std::int32_t activity);
     [[nodiscard]] std::int32_t narrowest(std::int32_t activity) const;
     static void add_slope(std::vector<Tangents::Term>& slopes, std::int32_t cell, double slope);
@@ -149,7 +150,7 @@ class SharedWork {
     std::int64_t standing_still_ = 0;
     std::vector<Carried> carried_;  // by activity; empty without tangents
     std::vector<std::vector<std::int32_t>>
-        holders_;  // by resource: activities that hold some of it; empty without tangents
+        movers_;  // by resource: activities with a move on it, once for each; empty without tangents
 };
 
 }  // namespace orrery::sim

@@ -48,7 +48,8 @@ std::string numbers(int last) {
 
 /// A sweep of tiny-gpt with 20 values of one input and `others` of another.
 std::vector<std::string> sweep(int others) {
-    return {"whatif", "small.plan.json", "--set", "cluster.nic.latency_us=" + numbers(20),
+    return {"whatif", "small.plan.json",
+            "--set",  "cluster.nic.latency_us=" + numbers(20),
             "--set",  "cluster.device.launch_us=" + numbers(others)};
 }
 
@@ -90,7 +91,8 @@ std::int64_t kill_at(const Workplace& here, const std::vector<std::string>& word
 TEST(SweepStore, AKilledSweepGoesOnAndRepeatsNothing) {
     const PlannedWorkplace here;
     const std::vector<std::string> words = sweep(50);
-    const CommandResult whole = here.run(words + std::vector<std::string>{"--csv", "whole.csv", "--output", "whole.json"});
+    const CommandResult whole =
+        here.run(words + std::vector<std::string>{"--csv", "whole.csv", "--output", "whole.json"});
     expect_done(whole);
     const std::int64_t kept = kill_at(here, words + std::vector<std::string>{"--db", "all.db"}, "all.db", 200);
     ASSERT_GE(kept, 200);
@@ -145,9 +147,9 @@ TEST(SweepStore, ValuesThatAreTheSameInTheFileAreOnePoint) {
 
 TEST(SweepStore, ScaleKeepsItsPoints) {
     const Workplace here;
-    const std::vector<std::string> words{"scale",  "--model", "gpt2",           "--cluster", "dgx-h100", "--seq",
-                                         "512",    "--gpus",  "1,3,8..32",      "--implementation", "orrery",
-                                         "--global-batch", "64"};
+    const std::vector<std::string> words{
+        "scale",     "--model",          "gpt2",   "--cluster",      "dgx-h100", "--seq", "512", "--gpus",
+        "1,3,8..32", "--implementation", "orrery", "--global-batch", "64"};
     const CommandResult plain = here.run(words + std::vector<std::string>{"--csv", "plain.csv"});
     expect_done(plain);
     EXPECT_EQ(here.run(words + std::vector<std::string>{"--db", "s.db", "--shard", "2/2"}).err,
@@ -180,7 +182,8 @@ TEST(SweepStore, DifferentResultsOfAPointAreNotMerged) {
     (void)in_database(here.path("b.db"),
                       "UPDATE points SET result = '{}' WHERE point = (SELECT max(point) FROM points WHERE point LIKE "
                       "'%launch_us=1.0 %')");
-    expect_refused(here.run({"merge", "a.db", "b.db", "--db", "all.db"}), 2, {"b.db", "launch_us=1.0", "another result"});
+    expect_refused(here.run({"merge", "a.db", "b.db", "--db", "all.db"}), 2,
+                   {"b.db", "launch_us=1.0", "another result"});
     EXPECT_FALSE(here.has("all.db"));
     // A file that is there stays as it is.
     expect_refused(here.run({"merge", "b.db", "--db", "a.db"}), 2, {"b.db", "another result"});

@@ -82,6 +82,33 @@ TEST(WhatIf, ReplanningIsNeverSlower) {
     }
 }
 
+TEST(WhatIf, StragglersAndFailedLinksAreInputs) {
+    const Workplace here;
+    const json sweep = sweep_of(whatif(
+        here, example_plan(),
+        {"--set",
+         R"(cluster.slow_devices=absent,[],[{"device":5,"speed":0.8}],[{"device":5,"speed":0.8},{"device":9,"speed":0.9}])",
+         "--set", R"(cluster.overrides=absent,[{"link":"node 3 nic 1 - leaf 1","bandwidth":"failed"}])", "--json"}));
+    const json& points = sweep.at("points");
+    ASSERT_EQ(points.size(), 8U);
+    const auto speed = [&](std::size_t i) { return points[i].at("speed").get<double>(); };
+    EXPECT_EQ(speed(0), 1);
+    EXPECT_EQ(speed(2), 1);
+    EXPECT_LT(speed(1), 1);
+    EXPECT_LT(speed(4), 0.9);
+    EXPECT_GT(speed(4), 0.8);
+    EXPECT_LE(speed(6), speed(4));
+    EXPECT_LE(speed(5), speed(4));
+    const auto refused = [&](const std::string& set, const std::vector<std::string>& words) {
+        expect_refused(whatif(here, example_plan(), {"--set", set}), 2, words);
+    };
+    refused(R"(cluster.slow_devices=[{"device":64,"speed":0.8}])", {"device", "64", "63"});
+    refused(R"(cluster.slow_devices=[{"device":1,"speed":0}])", {"speed", "0"});
+    refused(R"(cluster.slow_devices=[{"device":1,"speed":0.5},{"device":1,"speed":0.6}])", {"device", "once"});
+    refused(R"(cluster.slow_device=[{"device":1,"speed":0.5}])", {"slow_device", "slow_devices"});
+    refused("cluster.slow_devices=fast", {"slow_devices"});
+}
+
 TEST(WhatIf, RulesThatAreBrokenAreListed) {
     const Workplace here;
     const CommandResult result = whatif(here, example_plan(), {"--set", "parallelism.tp=2,3", "--csv", "table.csv"});
@@ -99,7 +126,7 @@ TEST(WhatIf, RefusesPathsAndValuesThatItCannotRead) {
     const auto refused = [&](const std::string& set, const std::vector<std::string>& words) {
         expect_refused(whatif(here, example_plan(), {"--set", set}), 2, words);
     };
-    refused("cluster.nicc=1", {"--set cluster.nicc", "nicc", "nic"});
+    refused("cluster.nicc=1", {"cluster.nicc", "nicc", "nic"});
     refused("cluster.nic.latency_us=fast", {"fast", "a number"});
     refused("training.micro_batch_size=1.5", {"1.5", "integer"});
     refused("parallelism.sequence_parallel=yes", {"yes", "true or false"});

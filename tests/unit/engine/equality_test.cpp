@@ -89,6 +89,7 @@ TEST(Equality, EveryRankEqualsItsRepresentative) {
                                            ? hand_made::gpu_cluster(nodes, per_node, 1 + pick(2) * (per_node - 1))
                                            : hand_made::cpu_cluster(nodes, per_node, 1 + pick(4));
         spec.device.launch_us.value = pick(2) == 0 ? 0.0 : 0.0003;
+        if (pick(3) == 0) spec.slow_devices = {{pick(static_cast<std::uint64_t>(spec.device_count())), 0.75}};
         merged += expect_equal(program, spec, static_cast<std::uint64_t>(round), static_cast<int>(1 + pick(3)));
     }
     EXPECT_GT(merged, 300U);  // quotients are smaller than the jobs

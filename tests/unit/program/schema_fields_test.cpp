@@ -21,6 +21,7 @@
 #include "sim/program/run_record_fields.h"
 #include "sim/program/scaling_fields.h"
 #include "sim/program/sweep_fields.h"
+#include "sim/program/tornado_fields.h"
 #include "tests/unit/program/sample_plans.h"
 #include "topologies/cluster_fields.h"
 
@@ -57,6 +58,9 @@ OrderedJson schema_of(TimeUnit unit) {
 }
 OrderedJson schema_of(OrNotKnown) {
     return schema_of(kPositive);
+}
+OrderedJson schema_of(IfKnown) {
+    return schema_of(kShares);
 }
 OrderedJson schema_of(topologies::FractionOrFailed) {
     return schema_of(NumberRange{0, 1, true});
@@ -340,6 +344,11 @@ TEST(SchemaFields, OfACapacityAnswerAreThoseThatAreRead) {
 TEST(SchemaFields, OfAnInputSweepAreThoseThatAreRead) {
     expect_schema("whatif", "", schema_of_object(InputSweep{}), {.leading = " schema ", .conditional = ""});
     expect_schema("whatif", "/$defs/point", schema_of_object(SweepPoint{}));
+}
+
+TEST(SchemaFields, OfATornadoAreThoseThatAreRead) {
+    expect_schema("tornado", "", schema_of_object(Tornado{}), {.leading = " schema ", .conditional = ""});
+    expect_schema("tornado", "/$defs/bar", schema_of_object(TornadoBar{}));
 }
 
 TEST(SchemaFields, OfADiffAreThoseThatAreRead) {
