@@ -131,27 +131,24 @@ std::string scaling_text(const ScalingCurve& curve) {
     return text + cost_figures_text(curve.figures);
 }
 
-std::string scaling_csv(const ScalingCurve& curve) {
-    std::string text =
-        "devices,devices_used,global_batch_size,implementation,plan,step_time_s,step_time_low_s,step_time_high_s,"
-        "tokens_per_s,speed_up,efficiency,marginal_efficiency,mfu,hfu,peak_memory_gib,exposed_communication_s,"
-        "bubble_fraction,idle_fraction,limit,usd_per_billion_tokens,kwh_per_billion_tokens,reason\n";
-    for (const ScalingPoint& p : curve.points) {
-        if (!p.is_found()) {
-            text += fmt::format("{},,{},,,,,,,,,,,,,,,,,,,{}\n", p.devices, p.global_batch_size, csv_field(p.reason));
-            continue;
-        }
-        const auto known = [](double value) { return value > 0 ? shortest(value) : ""; };
-        text +=
-            fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", p.devices, p.devices_used,
-                        p.global_batch_size, csv_field(p.plan.implementation), csv_field(plan_words(p.plan)),
-                        shortest(p.step_time_s), known(p.step_time_low_s), known(p.step_time_high_s),
-                        shortest(p.tokens_per_s), shortest(p.speed_up), shortest(p.efficiency),
-                        shortest(p.marginal_efficiency), shortest(p.mfu), shortest(p.hfu), shortest(p.peak_memory_gib),
-                        shortest(p.exposed_communication_s), shortest(p.bubble_fraction), shortest(p.idle_fraction),
-                        p.shares.empty() ? "" : std::string(name_of(p.shares.front().limit)),
-                        number(p.usd_per_billion_tokens), number(p.kwh_per_billion_tokens));
+std::string scaling_csv_row(const ScalingPoint& p) {
+    if (!p.is_found()) {
+        return fmt::format("{},,{},,,,,,,,,,,,,,,,,,,{}", p.devices, p.global_batch_size, csv_field(p.reason));
     }
+    const auto known = [](double value) { return value > 0 ? shortest(value) : ""; };
+    return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},", p.devices, p.devices_used,
+                       p.global_batch_size, csv_field(p.plan.implementation), csv_field(plan_words(p.plan)),
+                       shortest(p.step_time_s), known(p.step_time_low_s), known(p.step_time_high_s),
+                       shortest(p.tokens_per_s), shortest(p.speed_up), shortest(p.efficiency),
+                       shortest(p.marginal_efficiency), shortest(p.mfu), shortest(p.hfu), shortest(p.peak_memory_gib),
+                       shortest(p.exposed_communication_s), shortest(p.bubble_fraction), shortest(p.idle_fraction),
+                       p.shares.empty() ? "" : std::string(name_of(p.shares.front().limit)),
+                       number(p.usd_per_billion_tokens), number(p.kwh_per_billion_tokens));
+}
+
+std::string scaling_csv(const ScalingCurve& curve) {
+    std::string text = fmt::format("{}\n", kScalingColumns);
+    for (const ScalingPoint& point : curve.points) text += scaling_csv_row(point) + "\n";
     return text;
 }
 

@@ -14,10 +14,10 @@ double ideal_tokens_per_s(const ScalingPoint& first, std::int64_t devices) {
     return first.tokens_per_s * static_cast<double>(devices) / static_cast<double>(first.devices_used);
 }
 
-void add_costs(const ScalingCurve& curve, ScalingPoint& point) {
+void add_costs(const CostFigures& figures, std::int64_t devices_per_node, ScalingPoint& point) {
     const double hours = 1e9 / point.tokens_per_s / kSecondsPerHour;  // for a billion tokens
-    if (const auto usd = curve.figures.usd_per_hour(point.devices)) point.usd_per_billion_tokens = *usd * hours;
-    if (const auto kilowatts = curve.figures.kilowatts(point.devices, curve.devices_per_node)) {
+    if (const auto usd = figures.usd_per_hour(point.devices)) point.usd_per_billion_tokens = *usd * hours;
+    if (const auto kilowatts = figures.kilowatts(point.devices, devices_per_node)) {
         point.kwh_per_billion_tokens = *kilowatts * hours;
     }
 }
@@ -68,22 +68,29 @@ void leave_idle(ScalingCurve& curve) {
     }
 }
 
+bool measure_point(ScalingPoint& point, const ScalingPoint& first, const ScalingPoint* before,
+                   const CostFigures& figures, std::int64_t devices_per_node) {
+    point.speed_up = point.tokens_per_s / first.tokens_per_s;
+    point.efficiency = point.tokens_per_s / ideal_tokens_per_s(first, point.devices);
+    point.marginal_efficiency = point.efficiency;
+    if (before != nullptr) {
+        ORRERY_CHECK(before->devices < point.devices, "the points of a scaling curve are not in order");
+        point.marginal_efficiency =
+            (point.tokens_per_s - before->tokens_per_s) / ideal_tokens_per_s(first, point.devices - before->devices);
+    }
+    add_costs(figures, devices_per_node, point);
+    return point.marginal_efficiency >= kKneeEfficiency;
+}
+
 void measure_scaling(ScalingCurve& curve) {
     const ScalingPoint *first = nullptr, *before = nullptr;
     curve.knee_devices = 0;
     for (ScalingPoint& point : curve.points) {
         if (!point.is_found()) continue;
         if (first == nullptr) first = &point;
-        point.speed_up = point.tokens_per_s / first->tokens_per_s;
-        point.efficiency = point.tokens_per_s / ideal_tokens_per_s(*first, point.devices);
-        point.marginal_efficiency = point.efficiency;
-        if (before != nullptr) {
-            ORRERY_CHECK(before->devices < point.devices, "the points of a scaling curve are not in order");
-            point.marginal_efficiency = (point.tokens_per_s - before->tokens_per_s) /
-                                        ideal_tokens_per_s(*first, point.devices - before->devices);
+        if (measure_point(point, *first, before, curve.figures, curve.devices_per_node)) {
+            curve.knee_devices = point.devices;
         }
-        if (point.marginal_efficiency >= kKneeEfficiency) curve.knee_devices = point.devices;
-        add_costs(curve, point);
         before = &point;
     }
 }
