@@ -17,11 +17,6 @@ namespace {
 using program::ScalingCurve;
 using program::ScalingPoint;
 
-std::string money_text(const std::optional<double>& value) {
-    if (!value) return "-";
-    return *value < 100 ? format_fixed(*value, 2) : format_integer(std::llround(*value));
-}
-
 /// Half-width on the logarithmic scale.
 std::string spread_text(const ScalingPoint& point) {
     if (point.step_time_high_s <= 0) return "-";
@@ -75,8 +70,8 @@ Table table_of(const ScalingCurve& curve) {
              format_percent(point.efficiency), format_percent(point.marginal_efficiency), format_percent(point.mfu),
              format_percent(point.exposed_communication_s / point.step_time_s), format_percent(point.bubble_fraction),
              format_fixed(point.peak_memory_gib, 1), limit_words(point), overhead_text(point)});
-        if (curve.figures.usd_per_device_hour) cells.push_back(money_text(point.usd_per_billion_tokens));
-        if (curve.figures.watts) cells.push_back(money_text(point.kwh_per_billion_tokens));
+        if (curve.figures.usd_per_device_hour) cells.push_back(amount_text(point.usd_per_billion_tokens));
+        if (curve.figures.watts) cells.push_back(amount_text(point.kwh_per_billion_tokens));
         table.add_row(cells);
     }
     return table;
@@ -116,6 +111,11 @@ std::string cost_figures_text(const program::CostFigures& figures) {
     return figure_text("USD a device-hour", figures.usd_per_device_hour) + figure_text("W a device", figures.watts) +
            figure_text("W a node beside its devices", figures.node_watts) +
            figure_text("times the nodes' power for the site", figures.pue);
+}
+
+std::string amount_text(const std::optional<double>& amount) {
+    if (!amount) return "-";
+    return *amount < 100 ? format_fixed(*amount, 2) : format_integer(std::llround(*amount));
 }
 
 std::string scaling_text(const ScalingCurve& curve) {

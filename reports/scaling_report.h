@@ -1,6 +1,7 @@
 // Scaling curves as people read them.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "sim/program/scaling_curve.h"
@@ -21,5 +22,7 @@ inline constexpr const char* kScalingColumns =
 
 /// "prices: 2.95 USD an hour for a device (2026-09: ...)"; "" if nothing is known. Ends in a newline.
 [[nodiscard]] std::string cost_figures_text(const program::CostFigures& figures);
+/// Dollars or kWh: "92.85", "1,234"; "-" if not known.
+[[nodiscard]] std::string amount_text(const std::optional<double>& amount);
 
 }  // namespace orrery::reports

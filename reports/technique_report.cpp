@@ -74,10 +74,9 @@ std::string pays_text(const TechniqueCurve& curve) {
     }
     std::string text(name_of(curve.technique));
     if (first == nullptr) return fmt::format("{}: no plan ({})\n", text, name_of(missing->obstacle));
-    text += curve.knee_devices == 0
-                ? ": does not pay"
-                : fmt::format(": pays to {} device{}", format_integer(curve.knee_devices),
-                              curve.knee_devices == 1 ? "" : "s");
+    text += curve.knee_devices == 0 ? ": does not pay"
+                                    : fmt::format(": pays to {} device{}", format_integer(curve.knee_devices),
+                                                  curve.knee_devices == 1 ? "" : "s");
     const bool pays_to_last = beyond == nullptr;
     if (pays_to_last && missing != nullptr && missing->point.devices > curve.knee_devices) {
         text += fmt::format(", and has no plan on {} ({})", format_integer(missing->point.devices),

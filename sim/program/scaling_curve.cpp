@@ -7,19 +7,10 @@ namespace orrery::program {
 namespace {
 
 constexpr const char* kScalingSchema = "orrery.scaling/1";
-constexpr double kSecondsPerHour = 3600;
 
 /// Tokens/s that as many devices would have, if each had those of a used device of the first point with a plan.
 double ideal_tokens_per_s(const ScalingPoint& first, std::int64_t devices) {
     return first.tokens_per_s * static_cast<double>(devices) / static_cast<double>(first.devices_used);
-}
-
-void add_costs(const CostFigures& figures, std::int64_t devices_per_node, ScalingPoint& point) {
-    const double hours = 1e9 / point.tokens_per_s / kSecondsPerHour;  // for a billion tokens
-    if (const auto usd = figures.usd_per_hour(point.devices)) point.usd_per_billion_tokens = *usd * hours;
-    if (const auto kilowatts = figures.kilowatts(point.devices, devices_per_node)) {
-        point.kwh_per_billion_tokens = *kilowatts * hours;
-    }
 }
 
 }  // namespace
@@ -78,7 +69,9 @@ bool measure_point(ScalingPoint& point, const ScalingPoint& first, const Scaling
         point.marginal_efficiency =
             (point.tokens_per_s - before->tokens_per_s) / ideal_tokens_per_s(first, point.devices - before->devices);
     }
-    add_costs(figures, devices_per_node, point);
+    const TokenCosts costs = figures.token_costs(point.tokens_per_s, point.devices, devices_per_node);
+    point.usd_per_billion_tokens = costs.usd_per_billion_tokens;
+    point.kwh_per_billion_tokens = costs.kwh_per_billion_tokens;
     return point.marginal_efficiency >= kKneeEfficiency;
 }
 

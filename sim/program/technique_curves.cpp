@@ -10,8 +10,7 @@ namespace {
 
 constexpr const char* kTechniquesSchema = "orrery.techniques/1";
 
-constexpr auto kTechniqueNames =
-    name_table<Technique::pp>({"dp", "ddp", "zero1", "zero2", "zero3", "tp", "pp"});
+constexpr auto kTechniqueNames = name_table<Technique::pp>({"dp", "ddp", "zero1", "zero2", "zero3", "tp", "pp"});
 constexpr auto kObstacleNames = name_table<Obstacle::rule>(
     {"memory", "heads", "kv_heads", "ffn", "layers", "batch", "nodes", "implementation", "rule"});
 

@@ -42,7 +42,8 @@ TEST(Techniques, EachPointIsThePlanThatThePlannerFinds) {
         {"tp", {"--tp", "4"}},
         {"pp", {"--pp", "4"}}};
     for (const auto& [technique, restriction] : restrictions) {
-        std::vector<std::string> words{"plan", "--seq", "1024", "--gpus", "4", "--top", "1", "--implementation", "orrery"};
+        std::vector<std::string> words{"plan",  "--seq", "1024", "--gpus", "4", "--top", "1", "--implementation",
+                                       "orrery"};
         words.insert(words.end(), job.begin(), job.end());
         words.insert(words.end(), restriction.begin(), restriction.end());
         const CommandResult plan = here.run(words);
@@ -86,13 +87,12 @@ TEST(Techniques, LossesSumToWhatIsMissing) {
 TEST(Techniques, ACellWithoutAPlanSaysWhy) {
     const Workplace here;
     // 12 heads, 12 layers, 24 sequences.
-    const std::vector<std::string> flags{"--model", "gpt2",           "--cluster", "dgx-h100", "--gpus",
-                                         "8,12,16", "--global-batch", "24"};
+    const std::vector<std::string> flags{"--model", "gpt2",    "--cluster",      "dgx-h100",
+                                         "--gpus",  "8,12,16", "--global-batch", "24"};
     const CommandResult result = by_technique(here, flags);
     expect_done(result);
-    for (const char* line :
-         {"heads (tp on 8, 16): ", "ddp on 16", "layers (pp on 16): ", "tp: no plan (", "nodes (dp on 12, 16",
-          "1.00: the fastest plan on 8 devices, "}) {
+    for (const char* line : {"heads (tp on 8, 16): ", "ddp on 16", "layers (pp on 16): ", "tp: no plan (",
+                             "nodes (dp on 12, 16", "1.00: the fastest plan on 8 devices, "}) {
         EXPECT_NE(result.out.find(line), std::string::npos) << line << "\n" << result.out;
     }
     std::vector<std::string> others = flags;
@@ -125,21 +125,28 @@ TEST(Techniques, AModelThatDoesNotFitOnOneDeviceIsComparedWithTheFewestOnWhichIt
     const std::string csv = here.read("curves.csv");
     EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 7 * 4);
     EXPECT_NE(csv.find("\nddp,1,,8,"), std::string::npos) << csv;
-    const CommandResult nothing = by_technique(
-        here, {"--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "1,2", "--global-batch", "8"});
+    const CommandResult nothing =
+        by_technique(here, {"--model", "llama3-70b", "--cluster", "dgx-h100", "--gpus", "1,2", "--global-batch", "8"});
     EXPECT_EQ(nothing.exit_code, 3);
     EXPECT_NE(nothing.out.find("tp: no plan (memory)"), std::string::npos) << nothing.out;
 }
 
 TEST(Techniques, RefusesOptionsInWhichTheTechniquesDiffer) {
     const Workplace here;
-    const std::vector<std::vector<std::string>> given{{"--tp", "2"},       {"--pp", "2"},       {"--dp", "2"},
-                                                      {"--cp", "2"},       {"--ep", "2"},       {"--data-parallel", "ddp"},
-                                                      {"--dp-shard", "2"}, {"--chunks", "2"},   {"--etp", "2"},
+    const std::vector<std::vector<std::string>> given{{"--tp", "2"},
+                                                      {"--pp", "2"},
+                                                      {"--dp", "2"},
+                                                      {"--cp", "2"},
+                                                      {"--ep", "2"},
+                                                      {"--data-parallel", "ddp"},
+                                                      {"--dp-shard", "2"},
+                                                      {"--chunks", "2"},
+                                                      {"--etp", "2"},
                                                       {"--stage-layout", "Et*12L"},
                                                       {"--reshard-after-forward", "true"}};
     for (const std::vector<std::string>& option : given) {
-        std::vector<std::string> flags{"--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "8"};
+        std::vector<std::string> flags{"--model", "gpt2", "--cluster",      "dgx-h100",
+                                       "--gpus",  "8",    "--global-batch", "8"};
         flags.insert(flags.end(), option.begin(), option.end());
         expect_refused(by_technique(here, flags), 2, {option[0], option[1], "--by-technique"});
     }

@@ -22,9 +22,8 @@ TechniquePoint found(std::int64_t devices, double tokens_per_s, std::vector<Limi
 }
 
 TechniquePoint missing(std::int64_t devices, Obstacle obstacle) {
-    return {.point = {.devices = devices, .global_batch_size = 8, .reason = "no plan"},
-            .obstacle = obstacle,
-            .losses = {}};
+    return {
+        .point = {.devices = devices, .global_batch_size = 8, .reason = "no plan"}, .obstacle = obstacle, .losses = {}};
 }
 
 TechniqueCurves curves_of(std::vector<TechniqueCurve> techniques) {
@@ -97,8 +96,9 @@ TEST(TechniqueCurves, AFileGivesThemBack) {
     const std::string text = to_json_text(curves);
     EXPECT_EQ(to_json_text(techniques_from_json_text(text, "curves.json")), text);
     EXPECT_NE(text.find("\"obstacle\": \"heads\""), std::string::npos);
-    EXPECT_THROW((void)techniques_from_json_text(R"({"schema": "orrery.techniques/1", "modell": "gpt2"})", "curves.json"),
-                 InputError);
+    EXPECT_THROW(
+        (void)techniques_from_json_text(R"({"schema": "orrery.techniques/1", "modell": "gpt2"})", "curves.json"),
+        InputError);
 }
 
 }  // namespace
