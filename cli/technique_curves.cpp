@@ -11,6 +11,7 @@
 #include "cli/parallel.h"
 #include "cli/plan_search.h"
 #include "core/error.h"
+#include "core/index.h"
 #include "core/units.h"
 #include "sim/planner/objectives.h"
 #include "sim/planner/obstacles.h"

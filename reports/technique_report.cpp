@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/index.h"
 #include "reports/plan_words.h"
 #include "reports/scaling_report.h"
 #include "reports/table.h"

@@ -1,8 +1,10 @@
 #include "sim/planner/least_cost.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 

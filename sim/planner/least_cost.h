@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <set>
 
 #include "sim/planner/at_most.h"
 #include "sim/planner/objectives.h"

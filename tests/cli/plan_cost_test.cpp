@@ -12,9 +12,9 @@ namespace {
 using nlohmann::json;
 
 CommandResult priced_plan(const Workplace& here, const std::vector<std::string>& flags) {
-    std::vector<std::string> words{"plan", "--model",        "gpt2", "--cluster",        "dgx-h100",
-                                   "--seq", "512",           "--global-batch", "32", "--implementation",
-                                   "orrery", "--micro-batch", "4"};
+    std::vector<std::string> words{"plan", "--model",        "gpt2", "--cluster",        "dgx-h100", "--seq",
+                                   "512",  "--global-batch", "32",   "--implementation", "orrery",   "--micro-batch",
+                                   "4"};
     words.insert(words.end(), flags.begin(), flags.end());
     return here.run(words);
 }
@@ -80,7 +80,8 @@ TEST(PlanCost, TheCheapestThatIsFastEnoughNeedsMoreDevices) {
 
 TEST(PlanCost, RefusesWhatItCannotPrice) {
     const Workplace here;
-    expect_refused(priced_plan(here, {"--gpus", "8", "--objective", "cost", "--pareto"}), 2, {"--objective", "--pareto"});
+    expect_refused(priced_plan(here, {"--gpus", "8", "--objective", "cost", "--pareto"}), 2,
+                   {"--objective", "--pareto"});
     expect_refused(priced_plan(here, {"--gpus", "8", "--usd-per-gpu-hour", "2"}), 2, {"--objective", "time", "cost"});
     expect_refused(priced_plan(here, {"--gpus-at-most", "8", "--objective", "memory"}), 2, {"--objective memory"});
     const CommandResult slow =
@@ -88,8 +89,8 @@ TEST(PlanCost, RefusesWhatItCannotPrice) {
     EXPECT_EQ(slow.exit_code, 3);
     EXPECT_NE(slow.err.find("the fastest one takes"), std::string::npos) << slow.err;
     const auto on_local = [&](const std::vector<std::string>& more) {
-        std::vector<std::string> words{"plan", "--model", "tiny-gpt", "--cluster", "local", "--ranks", "2",
-                                       "--seq", "16", "--global-batch", "4"};
+        std::vector<std::string> words{"plan", "--model", "tiny-gpt", "--cluster",      "local", "--ranks",
+                                       "2",    "--seq",   "16",       "--global-batch", "4"};
         words.insert(words.end(), more.begin(), more.end());
         return here.run(words);
     };

@@ -106,9 +106,8 @@ TEST(LeastCost, WithAStepLimitIsThatOfTheFastEnough) {
         chosen.insert(best.plan.parallelism.world_size());
     }
     EXPECT_GT(chosen.size(), 1U) << "a tight limit needs a larger cluster";
-    EXPECT_THROW(
-        (void)cheapest(priced_request(), {.figures = priced(1), .limit = {.seconds = 0.5 * fastest_step_s()}}),
-        TooSlowError);
+    EXPECT_THROW((void)cheapest(priced_request(), {.figures = priced(1), .limit = {.seconds = 0.5 * fastest_step_s()}}),
+                 TooSlowError);
 }
 
 TEST(LeastCost, TwiceThePriceIsTwiceTheDollarsForTheSamePlans) {
