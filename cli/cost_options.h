@@ -18,6 +18,7 @@ struct CostOptions {
     std::string catalogue, price_csv, price_as_of;  // files, and the date of the second
     bool spot = false;
     std::optional<double> usd_per_device_hour, watts, node_watts, pue;
+    bool operator==(const CostOptions&) const = default;
 };
 
 void add_cost_options(CLI::App& command, CostOptions& options);

@@ -93,25 +93,22 @@ int run_with_spares(const PlanOptions& options, const models::ModelSpec& model) 
                          "--gpus with " + other + ", which is about one number of devices");
     };
     refuse_with(options.goal.pareto, "--pareto");
-    refuse_with(options.goal.objective != "time", "--objective " + options.goal.objective);
+    refuse_with(options.goal.objective == "memory", "--objective memory");
     refuse_with(answers.explain, "--explain");
     refuse_with(answers.guide, "--guide");
     refuse_with(answers.shortlist > 0, "--shortlist");
     refuse_with(options.audit > 0, "--audit");
     const std::vector<sim::PlanRequest> requests = requests_for_any_size(options, model);
     std::vector<std::string> notes;
-    const auto search_any = [&](const sim::PlanRequest& request, std::span<const double> rivals) {
-        return sim::search_at_most(request, options.top, options.prove, rivals);
-    };
-    sim::PlanSearch search = search_each(requests, options.top, search_any, notes);
-    sim::compare_with_first(search.results);
-    const program::Plan& best = search.results.front().plan;
-    program::SearchSummary summary = sim::summary_of(search);
+    sim::CheapestPlans plans = search_any_number(options.goal, requests, options.top, options.prove, notes);
+    const std::vector<program::PlanResult>& ranked = plans.found.results;
+    program::SearchSummary& summary = plans.found.summary;
+    const program::Plan& best = ranked.front().plan;
     if (options.strict) refuse_assumptions(program::lower(best), "the best plan");
     if (!options.output.empty()) write_file_atomically(options.output, program::to_json_text(best));
     if (options.json) {
         for (const std::string& note : notes) say("orrery: without " + note + "\n");
-        print(reports::ranked_plans_json(search.results, summary));
+        print(reports::ranked_plans_json(ranked, summary));
         return kExitDone;
     }
     print(fmt::format("{} ({}) on {}, at most {} {} ({} a node): {}\n", model.name, reports::parameters_text(model),
@@ -119,10 +116,10 @@ int run_with_spares(const PlanOptions& options, const models::ModelSpec& model) 
                       best.cluster.devices_per_node, reports::search_counts_text(summary.counts)));
     print(reports::left_out_text(model, options.sequence));
     for (const std::string& note : notes) print("without " + note + "\n");
-    print(reports::ranked_plans_text(search.results, options.top));
+    print(reports::ranked_plans_text(ranked, options.top));
     summary.spaces.clear();  // one for each number of devices: too long a text
-    print(reports::proof_text(search.results, summary));
-    print(spares_text(search, options.devices));
+    print(reports::proof_text(ranked, summary));
+    print(spares_text(plans, options.devices));
     if (!options.output.empty()) print(fmt::format("best plan written to {}\n", options.output));
     return kExitDone;
 }
@@ -138,8 +135,11 @@ topologies::ClusterSpec cluster_of(const PlanOptions& options, const models::Mod
 
 int find_plans(const PlanOptions& options) {
     check_plan_answers(options.answers);
-    check_outputs({{"--output", options.output}},
-                  {{"--model", options.model}, {"--cluster", options.cluster}, {"--data", options.data}});
+    check_outputs({{"--output", options.output}}, {{"--model", options.model},
+                                                   {"--cluster", options.cluster},
+                                                   {"--data", options.data},
+                                                   {"--catalogue", options.goal.costs.catalogue},
+                                                   {"--price-csv", options.goal.costs.price_csv}});
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_degrees(options, model);
     check_together(options);
@@ -152,6 +152,7 @@ int find_plans(const PlanOptions& options) {
         (void)exec::TokenSource(options.data, static_cast<std::uint64_t>(options.seed), model.vocab, options.sequence);
     }
     if (options.strict) refuse_left_out(model, options.model);
+    if (options.goal.is_by_cost()) (void)cost_goal_of(options.goal, topologies::load_cluster(options.cluster, 1));
     if (options.spares) return run_with_spares(options, model);
     const topologies::ClusterSpec spec = cluster_of(options, model);
     const topologies::Cluster cluster(spec);
@@ -168,7 +169,8 @@ int find_plans(const PlanOptions& options) {
     };
     const sim::ObjectiveSearch found = [&] {
         try {
-            return search_for(options.goal, options.top, search, [&] { return least_memory_of(requests, cluster); });
+            return search_for(options.goal, spec, options.top, search,
+                              [&] { return least_memory_of(requests, cluster); });
         } catch (const sim::TooSlowError&) {
             throw;  // what does not fit would not answer it
         } catch (const InfeasibleError& nothing) {
@@ -268,6 +270,8 @@ void add_plan(CLI::App& app, Action& chosen) {
     command->footer(
         "Least memory of plans as fast as the best: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 "
         "--global-batch 128 --seq 8192 --objective memory --max-step-time 5%\n"
+        "Cheapest that is fast enough: orrery plan --model llama3-8b --cluster dgx-h100 --gpus-at-most 128 "
+        "--global-batch 128 --seq 8192 --objective cost --max-step-time 2\n"
         "Front of time and memory: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 128 "
         "--seq 8192 --pareto --exclude zero3 --exclude tp=8\n"
         "What limits it: orrery plan --model llama3-8b --cluster dgx-h100 --gpus 64 --global-batch 128 --seq 8192 "

@@ -38,17 +38,21 @@ bool is_by_memory(const PlanGoal& goal) {
 
 void add_goal_options(CLI::App& command, PlanGoal& goal) {
     command
-        .add_option("--objective", goal.objective,
-                    "Rank by the step time, or by the peak memory of the fullest rank (equal ones by the step time)")
-        ->check(CLI::IsMember({"time", "memory"}))
+        .add_option(
+            "--objective", goal.objective,
+            "Rank by the step time; by the peak memory of the fullest rank (equal ones by the step time); or by "
+            "what a token costs on whole nodes, in dollars (cost) or in energy")
+        ->check(CLI::IsMember({"time", "memory", "cost", "energy"}))
         ->capture_default_str();
     command.add_flag("--pareto", goal.pareto,
                      "Instead show the front of step time and peak memory: the fastest plan at each of at most --top "
                      "limits on the memory");
-    command.add_option("--max-step-time", goal.max_step_time,
-                       "With --objective memory or --pareto: only steps of at most this many seconds, or (5%) at most "
-                       "this much longer than the fastest plan's");
+    command.add_option(
+        "--max-step-time", goal.max_step_time,
+        "With an --objective other than time or --pareto: only steps of at most this many seconds, or (5%) at most "
+        "this much longer than the fastest plan's");
     add_limit_options(command, goal);
+    add_cost_options(command, goal.costs);
 }
 
 void add_limit_options(CLI::App& command, PlanGoal& goal) {
@@ -67,14 +71,17 @@ void check_goal(const PlanGoal& goal, std::size_t top, std::size_t prove) {
     const auto refuse = [](const std::string& flag, const std::string& value, const std::string& allowed) {
         throw InputError("command line", flag, value, allowed);
     };
-    if (goal.pareto && is_by_memory(goal)) refuse("--objective", goal.objective, "only time with --pareto");
+    if (goal.pareto && goal.objective != "time") refuse("--objective", goal.objective, "only time with --pareto");
     if (goal.pareto && top < 2) refuse("--top", std::to_string(top), "at least 2 with --pareto");
     const bool has_limits = goal.pareto || is_by_memory(goal);
     if (has_limits && prove > 1) {
-        refuse("--prove-top", std::to_string(prove), "only with --objective time and without --pareto");
+        refuse("--prove-top", std::to_string(prove), "only without --objective memory and --pareto");
     }
-    if (!goal.max_step_time.empty() && !has_limits) {
-        refuse("--max-step-time", goal.max_step_time, "only with --objective memory or --pareto");
+    if (!goal.max_step_time.empty() && !has_limits && !goal.is_by_cost()) {
+        refuse("--max-step-time", goal.max_step_time, "only with --objective memory, cost or energy, or --pareto");
+    }
+    if (goal.costs != CostOptions() && !goal.is_by_cost()) {
+        refuse("--objective", goal.objective, "cost or energy, with options about prices and power");
     }
     (void)step_limit_of(goal.max_step_time);
     (void)exclusions_of(goal);
@@ -112,8 +119,23 @@ std::int64_t max_memory_bytes(const PlanGoal& goal, const program::Plan& of_clus
     return static_cast<std::int64_t>(bytes);
 }
 
-sim::ObjectiveSearch search_for(const PlanGoal& goal, std::size_t top, const sim::LimitedSearch& search,
-                                const std::function<sim::LeastMemory()>& least) {
+sim::CostGoal cost_goal_of(const PlanGoal& goal, const topologies::ClusterSpec& cluster) {
+    sim::CostGoal costs{.objective = *value_named<program::Objective>(goal.objective),
+                        .figures = cost_figures_of(goal.costs, cluster),
+                        .limit = step_limit_of(goal.max_step_time)};
+    const auto refuse = [&](const char* what, const char* option) {
+        throw InputError(
+            "command line", "--objective", goal.objective,
+            fmt::format("only with {}, since the {} of {} is not known", option, what, cluster.device.name));
+    };
+    const bool is_energy = costs.objective == program::Objective::energy;
+    if (is_energy && !costs.figures.watts) refuse("power", "--watts");
+    if (!is_energy && !costs.figures.usd_per_device_hour) refuse("price", "--usd-per-gpu-hour");
+    return costs;
+}
+
+sim::ObjectiveSearch search_for(const PlanGoal& goal, const topologies::ClusterSpec& cluster, std::size_t top,
+                                const sim::LimitedSearch& search, const std::function<sim::LeastMemory()>& least) {
     const sim::StepLimit limit = step_limit_of(goal.max_step_time);
     if (goal.pareto) {
         sim::ObjectiveSearch front = sim::pareto_front(search, least(), top, limit);
@@ -121,6 +143,11 @@ sim::ObjectiveSearch search_for(const PlanGoal& goal, std::size_t top, const sim
         return front;
     }
     if (is_by_memory(goal)) return sim::least_memory(search, least(), top, limit);
+    if (goal.is_by_cost()) {
+        sim::ObjectiveSearch cheapest = sim::least_cost(search, top, cost_goal_of(goal, cluster));
+        sim::compare_with_first(cheapest.results);
+        return cheapest;
+    }
     sim::PlanSearch found = search(0, top);
     sim::ObjectiveSearch fastest{.summary = sim::summary_of(found)};
     fastest.results = std::move(found.results);

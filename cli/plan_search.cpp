@@ -6,9 +6,8 @@
 
 namespace orrery::cli {
 
-sim::PlanSearch search_each(const std::vector<sim::PlanRequest>& requests, std::size_t keep, const RivalSearch& search,
-                            std::vector<std::string>& notes) {
-    sim::PlanSearch all;
+void for_each_stack(const std::vector<sim::PlanRequest>& requests,
+                    const std::function<void(const sim::PlanRequest&)>& search, std::vector<std::string>& notes) {
     std::exception_ptr nothing_fits, problem;
     bool found = false;
     for (const sim::PlanRequest& request : requests) {
@@ -17,7 +16,7 @@ sim::PlanSearch search_each(const std::vector<sim::PlanRequest>& requests, std::
             notes.push_back(request.implementation.name + ": " + error);
         };
         try {
-            sim::merge(all, search(request, sim::step_times(all)), keep);
+            search(request);
             found = true;
         } catch (const InfeasibleError& error) {
             note(nothing_fits, error.what());
@@ -26,6 +25,14 @@ sim::PlanSearch search_each(const std::vector<sim::PlanRequest>& requests, std::
         }
     }
     if (!found) std::rethrow_exception(nothing_fits ? nothing_fits : problem);
+}
+
+sim::PlanSearch search_each(const std::vector<sim::PlanRequest>& requests, std::size_t keep, const RivalSearch& search,
+                            std::vector<std::string>& notes) {
+    sim::PlanSearch all;
+    for_each_stack(
+        requests,
+        [&](const sim::PlanRequest& request) { sim::merge(all, search(request, sim::step_times(all)), keep); }, notes);
     return all;
 }
 

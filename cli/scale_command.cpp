@@ -16,11 +16,14 @@
 #include "cli/plan_job.h"
 #include "cli/point_store.h"
 #include "cli/stored_sweep.h"
+#include "cli/technique_curves.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "reports/model_text.h"
 #include "reports/scaling_report.h"
+#include "reports/technique_report.h"
 #include "sim/program/scaling_curve.h"
+#include "sim/program/technique_curves.h"
 
 namespace orrery::cli {
 namespace {
@@ -28,12 +31,16 @@ namespace {
 struct ScaleOptions : PlanJob {
     std::string counts, mode = "strong", csv, output;
     std::int64_t batch_per_device = 0;
-    bool fixed_plan = false, json = false;
+    bool fixed_plan = false, by_technique = false, json = false;
     int threads = 0;
     StoreOptions store;
     std::string given;  // options_given
     CostOptions costs;
     [[nodiscard]] bool is_weak() const { return mode == "weak"; }
+    [[nodiscard]] program::ScalingMode scaling_mode() const {
+        return is_weak() ? program::ScalingMode::weak : program::ScalingMode::strong;
+    }
+    [[nodiscard]] std::int64_t batch() const { return is_weak() ? batch_per_device : global_batch; }
 };
 
 void check_batch(const ScaleOptions& options) {
@@ -49,9 +56,11 @@ void check_batch(const ScaleOptions& options) {
     }
     check_store(options.store,
                 {{"--csv", options.csv}, {"--output", options.output}, {"--json", options.json ? "--json" : ""}});
-    if (options.fixed_plan && !options.store.db.empty()) {
+    if (options.store.db.empty()) return;
+    if (options.fixed_plan) {
         throw InputError("command line", "--db", options.store.db, "not with --fixed-plan, which searches only once");
     }
+    if (options.by_technique) throw InputError("command line", "--db", options.store.db, "not with --by-technique");
 }
 
 PlanJob job_at(const ScaleOptions& options, std::int64_t devices) {
@@ -127,6 +136,33 @@ std::vector<program::ScalingPoint> points_of_one_shape(const ScaleOptions& optio
     return points;
 }
 
+void print_heading(const ScaleOptions& options, const models::ModelSpec& model, const std::string& cluster,
+                   const std::string& what) {
+    print(fmt::format("{} ({}) on {}, {}{} scaling, {} sequences a {}\n", model.name, reports::parameters_text(model),
+                      cluster, what, options.mode, options.batch(), options.is_weak() ? "device" : "step"));
+    print(reports::left_out_text(model, options.sequence));
+}
+
+int scale_by_technique(const ScaleOptions& options, const models::ModelSpec& model,
+                       const topologies::ClusterSpec& of_one, const std::vector<std::int64_t>& counts) {
+    check_techniques(options);
+    const program::TechniqueCurves curves = technique_curves(options, model, of_one,
+                                                             {.counts = counts,
+                                                              .mode = options.scaling_mode(),
+                                                              .batch = options.batch(),
+                                                              .figures = cost_figures_of(options.costs, of_one)});
+    if (!options.csv.empty()) write_file_atomically(options.csv, reports::techniques_csv(curves));
+    if (!options.output.empty()) write_file_atomically(options.output, program::to_json_text(curves));
+    if (options.json) {
+        print(program::to_json_text(curves));
+    } else {
+        print_heading(options, model, curves.cluster,
+                      fmt::format("each technique alone ({}), ", fmt::join(curves.implementations, ", ")));
+        print(reports::techniques_text(curves));
+    }
+    return curves.base_devices == 0 ? kExitInfeasible : kExitDone;
+}
+
 int scale(const ScaleOptions& options) {
     check_batch(options);
     check_outputs(
@@ -137,6 +173,7 @@ int scale(const ScaleOptions& options) {
     check_together(options);
     check_cuts(options, model);
     const topologies::ClusterSpec of_one = topologies::load_cluster(options.cluster, 1);
+    if (options.by_technique) return scale_by_technique(options, model, of_one, counts);
     // Requests that cannot be made are refused before any search.
     std::vector<std::string> implementations;
     for (const sim::PlanRequest& request : requests_of(job_at(options, 1), model, of_one)) {
@@ -149,10 +186,10 @@ int scale(const ScaleOptions& options) {
                                 .cluster = of_one.name,
                                 .devices_per_node = of_one.devices_per_node,
                                 .implementations = std::move(implementations),
-                                .mode = options.is_weak() ? program::ScalingMode::weak : program::ScalingMode::strong,
+                                .mode = options.scaling_mode(),
                                 .is_fixed_plan = options.fixed_plan,
                                 .sequence_length = options.sequence,
-                                .batch = options.is_weak() ? options.batch_per_device : options.global_batch,
+                                .batch = options.batch(),
                                 .points = std::move(*points),
                                 .figures = cost_figures_of(options.costs, of_one)};
     if (!options.fixed_plan) program::leave_idle(curve);
@@ -162,11 +199,7 @@ int scale(const ScaleOptions& options) {
     if (options.json) {
         print(program::to_json_text(curve));
     } else {
-        print(fmt::format("{} ({}) on {}, {} scaling, {}\n", model.name, reports::parameters_text(model), curve.cluster,
-                          options.mode,
-                          options.is_weak() ? fmt::format("{} sequences a device", curve.batch)
-                                            : fmt::format("{} sequences a step", curve.batch)));
-        print(reports::left_out_text(model, options.sequence));
+        print_heading(options, model, curve.cluster, "");
         print(reports::scaling_text(curve));
     }
     return curve.knee_devices == 0 ? kExitInfeasible : kExitDone;
@@ -196,22 +229,32 @@ void add_scale(CLI::App& app, Action& chosen) {
     CLI::Option* fixed =
         command->add_flag("--fixed-plan", options->fixed_plan,
                           "Search for a plan at the first number only, and give it more replicas at the others");
+    CLI::Option* by_technique =
+        command
+            ->add_flag(
+                "--by-technique", options->by_technique,
+                "Compare DataParallel, DDP, ZeRO, tensor and pipeline parallelism, each alone, with the implementation "
+                "orrery unless --implementation names others")
+            ->excludes(fixed);
     add_request_options(*command, *options);
     add_limit_options(*command, options->goal);
     add_memory_margin_option(*command, options->memory_margin_gib);
     std::vector<const CLI::Option*> decisive;  // for the plan of a number of devices
     for (const CLI::Option* option : command->get_options()) {
-        if (option != counts && option != fixed) decisive.push_back(option);
+        if (option != counts && option != fixed && option != by_technique) decisive.push_back(option);
     }
     add_cost_options(*command, options->costs);
     add_threads_option(*command, options->threads);
     add_store_options(*command, options->store);
     command->add_option("--csv", options->csv, "Write the table to this file as CSV");
-    command->add_option("--output", options->output, "Write orrery.scaling/1 JSON to this file");
-    command->add_flag("--json", options->json, "Print orrery.scaling/1 JSON");
+    command->add_option("--output", options->output,
+                        "Write orrery.scaling/1 JSON (--by-technique: orrery.techniques/1) to this file");
+    command->add_flag("--json", options->json, "Print orrery.scaling/1 JSON (--by-technique: orrery.techniques/1)");
     command->footer(
         "One shape: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --mode weak --batch-per-gpu 2 "
         "--seq 8192 --fixed-plan\n"
+        "Each technique alone: orrery scale --model gpt2 --cluster dgx-h100 --gpus 1..64 --global-batch 64 --seq 1024 "
+        "--by-technique\n"
         "Example: orrery scale --model llama3-8b --cluster dgx-h100 --gpus 8..256 --global-batch 256 --seq 8192");
     command->callback([options, decisive, &chosen] {
         options->given = options_given(decisive);

@@ -51,8 +51,8 @@ void set_differences(program::Tornado& tornado) {
     for (program::TornadoBar& bar : tornado.bars) {
         const program::ScalingPoint &less = bar.less.point, &more = bar.more.point;
         if (!less.is_found() || !more.is_found()) continue;
-        bar.elasticity = std::log(more.step_time_s / less.step_time_s) /
-                         std::log((1 + tornado.change) / (1 - tornado.change));
+        bar.elasticity =
+            std::log(more.step_time_s / less.step_time_s) / std::log((1 + tornado.change) / (1 - tornado.change));
     }
 }
 

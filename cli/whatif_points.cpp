@@ -60,7 +60,8 @@ std::string point_name(const WhatIfJob& job, const Edit& edit) {
     const std::vector<std::string> in_file = job.editable.values_in_file(edit.paths, edit.values);
     std::vector<std::string> changes;
     for (std::size_t i = 0; i < edit.paths.size(); ++i) {
-        if (in_file[i] != job.editable.value_in_file(edit.paths[i])) changes.push_back(edit.paths[i] + "=" + in_file[i]);
+        if (in_file[i] != job.editable.value_in_file(edit.paths[i]))
+            changes.push_back(edit.paths[i] + "=" + in_file[i]);
     }
     std::sort(changes.begin(), changes.end());
     return fmt::format("{}", fmt::join(changes, " "));

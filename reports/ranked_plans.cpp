@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "reports/model_text.h"
+#include "reports/scaling_report.h"
 #include "reports/summary.h"
 #include "reports/table.h"
 #include "sim/program/rate_spread.h"
+#include "sim/program/scaling_fields.h"
 #include "sim/program/stage_layout.h"
 
 namespace orrery::reports {
@@ -83,12 +85,24 @@ std::string fastest_within_text(const PlanResult& result) {
     return format_fixed(result.fastest_within->low_gib, 1) + " to " + format_fixed(result.fastest_within->high_gib, 1);
 }
 
+std::string usd_text(const PlanResult& result) {
+    return amount_text(result.usd_per_billion_tokens);
+}
+
+std::string kwh_text(const PlanResult& result) {
+    return amount_text(result.kwh_per_billion_tokens);
+}
+
+bool has_costs(const PlanResult& result) {
+    return result.usd_per_billion_tokens.has_value() || result.kwh_per_billion_tokens.has_value();
+}
+
 const std::vector<PlanColumn>& plan_columns() {
     static const std::vector<PlanColumn> columns = {
         {{"stack", Align::left}, [](const PlanResult& r) { return r.plan.implementation.name; }, nullptr},
         {{"devices"},
          [](const PlanResult& r) { return format_integer(r.plan.parallelism.world_size()); },
-         [](const PlanResult& r) { return r.spare_devices > 0; }},
+         [](const PlanResult& r) { return r.spare_devices > 0 || has_costs(r); }},
         {{"spares"},
          [](const PlanResult& r) { return format_integer(r.spare_devices); },
          [](const PlanResult& r) { return r.spare_devices > 0; }},
@@ -137,6 +151,8 @@ const std::vector<PlanColumn>& plan_columns() {
         {{"tokens/s/device"},
          [](const PlanResult& r) { return format_integer(static_cast<std::int64_t>(r.tokens_per_s_per_device)); },
          nullptr},
+        {{"$/G tokens"}, usd_text, [](const PlanResult& r) { return r.usd_per_billion_tokens.has_value(); }},
+        {{"kWh/G tokens"}, kwh_text, [](const PlanResult& r) { return r.kwh_per_billion_tokens.has_value(); }},
         {{"MFU"}, [](const PlanResult& r) { return format_percent(r.utilization.mfu); }, nullptr},
         {{"HFU"}, [](const PlanResult& r) { return format_percent(r.utilization.hfu); }, nullptr},
         {{"peak GiB"}, [](const PlanResult& r) { return format_fixed(r.peak_memory_gib, 1); }, nullptr},
@@ -282,6 +298,9 @@ std::string ranked_plans_text(std::span<const PlanResult> results, std::size_t m
         const auto shows = [&](const char* header) {
             return std::any_of(headers.begin(), headers.end(), [&](const Column& c) { return c.header == header; });
         };
+        if (shows("$/G tokens") || shows("kWh/G tokens")) {
+            text += "$/G tokens, kWh/G tokens: for a billion tokens, of all devices of the nodes\n";
+        }
         if (shows("stages")) {
             text += "stages: the layout in Megatron's notation: E embedding, t block, L head, | between stages\n";
         }
@@ -316,6 +335,8 @@ std::string ranked_plans_json(std::span<const PlanResult> results, const program
             object["step_time_interval90_s"] = {result.step_time_low_s, result.step_time_high_s};
         }
         object["tokens_per_s_per_device"] = figure(result.feasible, result.tokens_per_s_per_device);
+        if (const auto usd = result.usd_per_billion_tokens) object["usd_per_billion_tokens"] = *usd;
+        if (const auto kwh = result.kwh_per_billion_tokens) object["kwh_per_billion_tokens"] = *kwh;
         object["mfu"] = figure(result.feasible, result.utilization.mfu);
         object["hfu"] = figure(result.feasible, result.utilization.hfu);
         object["mfu_convention"] = models::name_of(result.utilization.convention);
@@ -341,6 +362,11 @@ std::string ranked_plans_json(std::span<const PlanResult> results, const program
         {"considered", counts_json(search.counts)},
         {"proven_gap", {{"gap", search.proven_gap}, {"tolerance", search.tolerance}, {"ranks", search.proven_ranks}}},
         {"space", spaces_json(search.spaces)}};
+    if (search.objective == program::Objective::cost || search.objective == program::Objective::energy) {
+        JsonValue figures = JsonValue::object();
+        write_fields(figures, search.figures);
+        document["figures"] = json::parse(figures.text(2));
+    }
     if (!results.empty()) add_left_out(document, results.front().plan);
     document["plans"] = std::move(plans);
     return document.dump(2) + "\n";

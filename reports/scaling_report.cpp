@@ -17,11 +17,6 @@ namespace {
 using program::ScalingCurve;
 using program::ScalingPoint;
 
-std::string money_text(const std::optional<double>& value) {
-    if (!value) return "-";
-    return *value < 100 ? format_fixed(*value, 2) : format_integer(std::llround(*value));
-}
-
 /// Half-width on the logarithmic scale.
 std::string spread_text(const ScalingPoint& point) {
     if (point.step_time_high_s <= 0) return "-";
@@ -75,8 +70,8 @@ Table table_of(const ScalingCurve& curve) {
              format_percent(point.efficiency), format_percent(point.marginal_efficiency), format_percent(point.mfu),
              format_percent(point.exposed_communication_s / point.step_time_s), format_percent(point.bubble_fraction),
              format_fixed(point.peak_memory_gib, 1), limit_words(point), overhead_text(point)});
-        if (curve.figures.usd_per_device_hour) cells.push_back(money_text(point.usd_per_billion_tokens));
-        if (curve.figures.watts) cells.push_back(money_text(point.kwh_per_billion_tokens));
+        if (curve.figures.usd_per_device_hour) cells.push_back(amount_text(point.usd_per_billion_tokens));
+        if (curve.figures.watts) cells.push_back(amount_text(point.kwh_per_billion_tokens));
         table.add_row(cells);
     }
     return table;
@@ -118,6 +113,11 @@ std::string cost_figures_text(const program::CostFigures& figures) {
            figure_text("times the nodes' power for the site", figures.pue);
 }
 
+std::string amount_text(const std::optional<double>& amount) {
+    if (!amount) return "-";
+    return *amount < 100 ? format_fixed(*amount, 2) : format_integer(std::llround(*amount));
+}
+
 std::string scaling_text(const ScalingCurve& curve) {
     std::string text = table_of(curve).to_text();
     for (const ScalingPoint& point : curve.points) {
@@ -131,27 +131,24 @@ std::string scaling_text(const ScalingCurve& curve) {
     return text + cost_figures_text(curve.figures);
 }
 
-std::string scaling_csv(const ScalingCurve& curve) {
-    std::string text =
-        "devices,devices_used,global_batch_size,implementation,plan,step_time_s,step_time_low_s,step_time_high_s,"
-        "tokens_per_s,speed_up,efficiency,marginal_efficiency,mfu,hfu,peak_memory_gib,exposed_communication_s,"
-        "bubble_fraction,idle_fraction,limit,usd_per_billion_tokens,kwh_per_billion_tokens,reason\n";
-    for (const ScalingPoint& p : curve.points) {
-        if (!p.is_found()) {
-            text += fmt::format("{},,{},,,,,,,,,,,,,,,,,,,{}\n", p.devices, p.global_batch_size, csv_field(p.reason));
-            continue;
-        }
-        const auto known = [](double value) { return value > 0 ? shortest(value) : ""; };
-        text +=
-            fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},\n", p.devices, p.devices_used,
-                        p.global_batch_size, csv_field(p.plan.implementation), csv_field(plan_words(p.plan)),
-                        shortest(p.step_time_s), known(p.step_time_low_s), known(p.step_time_high_s),
-                        shortest(p.tokens_per_s), shortest(p.speed_up), shortest(p.efficiency),
-                        shortest(p.marginal_efficiency), shortest(p.mfu), shortest(p.hfu), shortest(p.peak_memory_gib),
-                        shortest(p.exposed_communication_s), shortest(p.bubble_fraction), shortest(p.idle_fraction),
-                        p.shares.empty() ? "" : std::string(name_of(p.shares.front().limit)),
-                        number(p.usd_per_billion_tokens), number(p.kwh_per_billion_tokens));
+std::string scaling_csv_row(const ScalingPoint& p) {
+    if (!p.is_found()) {
+        return fmt::format("{},,{},,,,,,,,,,,,,,,,,,,{}", p.devices, p.global_batch_size, csv_field(p.reason));
     }
+    const auto known = [](double value) { return value > 0 ? shortest(value) : ""; };
+    return fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},", p.devices, p.devices_used,
+                       p.global_batch_size, csv_field(p.plan.implementation), csv_field(plan_words(p.plan)),
+                       shortest(p.step_time_s), known(p.step_time_low_s), known(p.step_time_high_s),
+                       shortest(p.tokens_per_s), shortest(p.speed_up), shortest(p.efficiency),
+                       shortest(p.marginal_efficiency), shortest(p.mfu), shortest(p.hfu), shortest(p.peak_memory_gib),
+                       shortest(p.exposed_communication_s), shortest(p.bubble_fraction), shortest(p.idle_fraction),
+                       p.shares.empty() ? "" : std::string(name_of(p.shares.front().limit)),
+                       number(p.usd_per_billion_tokens), number(p.kwh_per_billion_tokens));
+}
+
+std::string scaling_csv(const ScalingCurve& curve) {
+    std::string text = fmt::format("{}\n", kScalingColumns);
+    for (const ScalingPoint& point : curve.points) text += scaling_csv_row(point) + "\n";
     return text;
 }
 

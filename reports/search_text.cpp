@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "reports/scaling_report.h"
 #include "reports/table.h"
 
 namespace orrery::reports {
@@ -11,14 +12,17 @@ namespace {
 
 using program::PlanResult;
 
+std::string ranks_words(const program::SearchSummary& search) {
+    return search.proven_ranks == 1 ? "rank 1 is" : fmt::format("ranks 1 to {} are", search.proven_ranks);
+}
+
 /// Which ranks of a table by step time are proven, or how far from it.
 std::string time_proof(const program::SearchSummary& search) {
     if (search.proven_gap > 0) {
         return fmt::format("not proven: some plan that was not simulated may be up to {} faster than rank 1\n",
                            format_percent(search.proven_gap));
     }
-    return fmt::format("{} proven: no other plan considered is faster by more than {}\n",
-                       search.proven_ranks == 1 ? "rank 1 is" : fmt::format("ranks 1 to {} are", search.proven_ranks),
+    return fmt::format("{} proven: no other plan considered is faster by more than {}\n", ranks_words(search),
                        format_percent(search.tolerance));
 }
 
@@ -32,6 +36,20 @@ std::string memory_proof(std::span<const PlanResult> results, const program::Sea
     }
     return fmt::format("rank 1 is proven: no plan considered with a step of at most {} needs less than {} GiB\n",
                        format_seconds(search.step_limit_s), format_fixed(least_gib, 2));
+}
+
+std::string cost_proof(const program::SearchSummary& search) {
+    const bool is_energy = search.objective == program::Objective::energy;
+    const char* const better = is_energy ? "need less energy" : "be cheaper";
+    if (search.proven_gap > 0) {
+        return fmt::format("not proven: some plan that was not simulated may {} than rank 1, by up to {}\n", better,
+                           format_percent(search.proven_gap));
+    }
+    const std::string limit = std::isinf(search.step_limit_s)
+                                  ? ""
+                                  : fmt::format(" with a step of at most {}", format_seconds(search.step_limit_s));
+    return fmt::format("{} proven: no other plan considered{} {} by more than {}\n", ranks_words(search), limit,
+                       is_energy ? "needs less energy" : "is cheaper", format_percent(search.tolerance));
 }
 
 std::string front_proof(const program::SearchSummary& search) {
@@ -68,6 +86,10 @@ std::string proof_text(std::span<const PlanResult> results, const program::Searc
             break;
         case program::Objective::pareto:
             text = front_proof(search);
+            break;
+        case program::Objective::cost:
+        case program::Objective::energy:
+            text = cost_proof(search) + cost_figures_text(search.figures);
             break;
     }
     for (const program::SearchSpace& space : search.spaces) {

@@ -37,9 +37,10 @@ std::string csv_effect(const SweepPoint& point) {
 
 std::string tornado_text(const Tornado& tornado) {
     const std::string change = format_percent(tornado.change, 0);
-    std::vector<Column> columns{{"input", Align::left},    {"value"},         {"elasticity"},
-                                {"speed at -" + change}, {"at +" + change}};
-    if (tornado.replans) columns.insert(columns.end(), {{"plan at -" + change, Align::left}, {"at +" + change, Align::left}});
+    std::vector<Column> columns{
+        {"input", Align::left}, {"value"}, {"elasticity"}, {"speed at -" + change}, {"at +" + change}};
+    if (tornado.replans)
+        columns.insert(columns.end(), {{"plan at -" + change, Align::left}, {"at +" + change, Align::left}});
     Table table(columns);
     std::vector<std::string> others, reasons;
     for (const TornadoBar& bar : tornado.bars) {
@@ -59,8 +60,8 @@ std::string tornado_text(const Tornado& tornado) {
             if (!point->point.is_found()) reasons.push_back(point->point.reason);
         }
     }
-    std::string text = fmt::format("step {} with the values of the file\n",
-                                   format_seconds(tornado.base.point.step_time_s));
+    std::string text =
+        fmt::format("step {} with the values of the file\n", format_seconds(tornado.base.point.step_time_s));
     text += table.to_text();
     for (const std::string& reason : reasons) text += reason + "\n";
     text += fmt::format("elasticity: percent of step time for each percent of the input, {}\n",
@@ -72,8 +73,9 @@ std::string tornado_text(const Tornado& tornado) {
 std::string tornado_csv(const Tornado& tornado) {
     std::string text = "path,value,elasticity,step_time_less_s,speed_less,step_time_more_s,speed_more\n";
     for (const TornadoBar& bar : tornado.bars) {
-        text += fmt::format("{},{},{},{},{}\n", csv_field(bar.path), csv_field(bar.value),
-                            bar.elasticity ? shortest(*bar.elasticity) : "", csv_effect(bar.less), csv_effect(bar.more));
+        text +=
+            fmt::format("{},{},{},{},{}\n", csv_field(bar.path), csv_field(bar.value),
+                        bar.elasticity ? shortest(*bar.elasticity) : "", csv_effect(bar.less), csv_effect(bar.more));
     }
     return text;
 }

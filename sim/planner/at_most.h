@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "sim/planner/planner.h"
 
@@ -21,6 +23,21 @@ namespace orrery::sim {
 /// least_open_s also bounds the plans on numbers that were not searched.
 [[nodiscard]] PlanSearch search_at_most(const PlanRequest& request, std::size_t keep, std::size_t prove,
                                         std::span<const double> rivals = {});
+
+/// A factor of the step time by the number of devices, such as the price of a second on them.
+using StepWeight = std::function<double(std::int64_t devices)>;
+[[nodiscard]] double weighed_step(const program::PlanResult& result, const StepWeight& weight);
+
+/// As search_at_most, with the least product of step time and weight in place of the least step time; `rivals` and
+/// PlanSearch::least_open_s are such products. The same bounds hold, multiplied by the weights: a number's by its own,
+/// and that of the numbers not looked at yet by the least weight a device of any of them. Plans whose step exceeds
+/// request.most_step_s take no part; if there are no others, there is no result.
+[[nodiscard]] PlanSearch search_weighed(const PlanRequest& request, const StepWeight& weight, std::size_t keep,
+                                        std::size_t prove, std::span<const double> rivals = {});
+/// Merges the weighed search of another implementation.
+void merge_weighed(PlanSearch& into, PlanSearch from, const StepWeight& weight, std::size_t keep);
+/// Of the feasible results, ascending: the rivals of the next search.
+[[nodiscard]] std::vector<double> weighed_steps(const PlanSearch& search, const StepWeight& weight);
 
 /// The request on another number of devices; no value if they are not whole nodes (or part of one node), if the fabric
 /// has no room for them, or if no plan divides them.

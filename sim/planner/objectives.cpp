@@ -71,16 +71,6 @@ Queue bounded_candidates(const PlanRequest& request, const topologies::Cluster& 
     return queue;
 }
 
-/// Adds the work of one more search.
-void add_counts(program::SearchCounts& into, const PlanSearch& from) {
-    const program::SearchCounts more = summary_of(from).counts;
-    into.bounded += more.bounded;
-    into.sketched += more.sketched;
-    into.simulated += more.simulated;
-    into.too_large += more.too_large;
-    ++into.searches;
-}
-
 std::string seconds_text(double seconds) {
     std::string text = std::to_string(seconds);
     text.erase(text.find_last_not_of('0') + 1);
@@ -96,10 +86,7 @@ ObjectiveSearch start(const LimitedSearch& search, const StepLimit& limit, progr
     all.summary = summary_of(found);
     all.summary.objective = objective;
     all.summary.step_limit_s = limit.seconds_for(fastest_s);
-    if (fastest_s > all.summary.step_limit_s) {
-        throw TooSlowError("no plan has a step of at most " + seconds_text(all.summary.step_limit_s) +
-                           "; the fastest one takes " + seconds_text(fastest_s));
-    }
+    check_step_limit(fastest_s, all.summary.step_limit_s);
     return all;
 }
 
@@ -114,6 +101,21 @@ void replace_feasible(std::vector<PlanResult>& results, std::vector<PlanResult> 
 }
 
 }  // namespace
+
+void check_step_limit(double fastest_s, double limit_s) {
+    if (fastest_s <= limit_s) return;
+    throw TooSlowError("no plan has a step of at most " + seconds_text(limit_s) + "; the fastest one takes " +
+                       seconds_text(fastest_s));
+}
+
+void add_counts(program::SearchCounts& into, const PlanSearch& from) {
+    const program::SearchCounts more = summary_of(from).counts;
+    into.bounded += more.bounded;
+    into.sketched += more.sketched;
+    into.simulated += more.simulated;
+    into.too_large += more.too_large;
+    ++into.searches;
+}
 
 LeastMemory least_memory_of(const PlanRequest& request, const topologies::Cluster& cluster) {
     const CandidateList list = list_candidates(request);

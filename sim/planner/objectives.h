@@ -48,6 +48,11 @@ struct StepLimit {
     [[nodiscard]] bool is_set() const { return slack.has_value() || seconds < std::numeric_limits<double>::infinity(); }
 };
 
+/// Throws TooSlowError if the fastest plan's step exceeds the limit.
+void check_step_limit(double fastest_s, double limit_s);
+/// Adds the work of one more search of the same candidates.
+void add_counts(program::SearchCounts& into, const PlanSearch& from);
+
 /// Several searches together.
 struct ObjectiveSearch {
     /// Best first by the objective; then the plans of the first search that are not feasible.

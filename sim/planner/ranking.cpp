@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/units.h"
+#include "sim/planner/merge_by.h"
 #include "sim/planner/planner.h"
 #include "sim/program/step_ratio.h"
 
@@ -15,14 +16,14 @@ std::vector<std::string> default_implementations(const topologies::ClusterSpec& 
     return {"megatron-core", "torch-fsdp2"};
 }
 
-void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
+void merge_by(PlanSearch& into, PlanSearch from, std::size_t keep,
+              const std::function<double(const program::PlanResult&)>& value) {
     std::vector<program::PlanResult>& all = into.results;
     std::move(from.results.begin(), from.results.end(), std::back_inserter(all));
     const auto split = std::stable_partition(all.begin(), all.end(),
                                              [](const program::PlanResult& result) { return result.feasible; });
-    std::stable_sort(all.begin(), split, [](const program::PlanResult& a, const program::PlanResult& b) {
-        return a.step_time_s < b.step_time_s;
-    });
+    std::stable_sort(all.begin(), split,
+                     [&](const program::PlanResult& a, const program::PlanResult& b) { return value(a) < value(b); });
     const auto feasible = static_cast<std::size_t>(split - all.begin());
     if (feasible > keep) {
         all.erase(all.begin() + static_cast<std::ptrdiff_t>(keep), all.begin() + static_cast<std::ptrdiff_t>(feasible));
@@ -38,6 +39,10 @@ void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
     into.device_counts.merge(from.device_counts);
     into.memory_limit_bytes = std::max(into.memory_limit_bytes, from.memory_limit_bytes);
     std::move(from.spaces.begin(), from.spaces.end(), std::back_inserter(into.spaces));
+}
+
+void merge(PlanSearch& into, PlanSearch from, std::size_t keep) {
+    merge_by(into, std::move(from), keep, [](const program::PlanResult& result) { return result.step_time_s; });
 }
 
 std::vector<double> step_times(const PlanSearch& search) {

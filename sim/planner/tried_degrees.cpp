@@ -8,6 +8,8 @@
 
 namespace orrery::sim {
 
+using program::Obstacle;
+
 bool lays_out_stages(const PlanRequest& request) {
     const models::Support& supports = request.implementation.supports;
     return supports.source.empty() || supports.stage_layouts;
@@ -23,14 +25,18 @@ bool TriedDegrees::has_axis(const char* name, std::int64_t degree, std::int64_t 
 }
 
 /// Cheaper than making a plan for check_plan.
-bool TriedDegrees::tensor(std::int64_t tp) const {
-    return is_wanted(request_.tp, tp) && has_axis("tp", tp, request_.tp) && model_.heads % tp == 0 &&
-           (model_.kv_heads % tp == 0 || tp % model_.kv_heads == 0) &&
-           (model_.has_experts() || model_.ffn_hidden % tp == 0);
+std::optional<Obstacle> TriedDegrees::obstacle_to_tensor(std::int64_t tp) const {
+    if (!has_axis("tp", tp, request_.tp)) return Obstacle::implementation;
+    if (model_.heads % tp != 0) return Obstacle::heads;
+    if (model_.kv_heads % tp != 0 && tp % model_.kv_heads != 0) return Obstacle::kv_heads;
+    if (!model_.has_experts() && model_.ffn_hidden % tp != 0) return Obstacle::ffn;
+    return {};
 }
 
-bool TriedDegrees::pipeline(std::int64_t pp) const {
-    return is_wanted(request_.pp, pp) && has_axis("pp", pp, request_.pp) && pp <= most_stages(request_);
+std::optional<Obstacle> TriedDegrees::obstacle_to_pipeline(std::int64_t pp) const {
+    if (!has_axis("pp", pp, request_.pp)) return Obstacle::implementation;
+    if (pp > most_stages(request_)) return Obstacle::layers;
+    return {};
 }
 
 bool TriedDegrees::context(std::int64_t cp) const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/planner/candidates.h"
+#include "sim/program/obstacle.h"
 
 namespace orrery::sim {
 
@@ -48,8 +50,15 @@ class TriedDegrees {
         return any_mesh(devices, [](const Choice&) { return true; });
     }
 
-    [[nodiscard]] bool tensor(std::int64_t tp) const;
-    [[nodiscard]] bool pipeline(std::int64_t pp) const;
+    [[nodiscard]] bool tensor(std::int64_t tp) const {
+        return is_wanted(request_.tp, tp) && !obstacle_to_tensor(tp).has_value();
+    }
+    [[nodiscard]] bool pipeline(std::int64_t pp) const {
+        return is_wanted(request_.pp, pp) && !obstacle_to_pipeline(pp).has_value();
+    }
+    /// Why no plan has this degree; no value: plans may have it.
+    [[nodiscard]] std::optional<program::Obstacle> obstacle_to_tensor(std::int64_t tp) const;
+    [[nodiscard]] std::optional<program::Obstacle> obstacle_to_pipeline(std::int64_t pp) const;
     [[nodiscard]] bool context(std::int64_t cp) const;
     [[nodiscard]] std::vector<std::int64_t> expert_degrees() const;
     /// Tensor-parallel degrees of the experts beside this one of the other layers: its divisors that divide the

@@ -15,6 +15,11 @@ struct DatedFigure {
     bool operator==(const DatedFigure&) const = default;
 };
 
+/// What is not known is not set.
+struct TokenCosts {
+    std::optional<double> usd_per_billion_tokens, kwh_per_billion_tokens;
+};
+
 /// What is not known is not set, and nothing that needs it is reported.
 struct CostFigures {
     std::optional<DatedFigure> usd_per_device_hour;
@@ -32,6 +37,16 @@ struct CostFigures {
         const std::int64_t nodes = (devices + devices_per_node - 1) / devices_per_node;
         const double of_nodes = node_watts ? node_watts->value * static_cast<double>(nodes) : 0;
         return (watts->value * static_cast<double>(devices) + of_nodes) * (pue ? pue->value : 1) / 1000;
+    }
+    /// At this number of tokens a second of all devices.
+    [[nodiscard]] TokenCosts token_costs(double tokens_per_s, std::int64_t devices,
+                                         std::int64_t devices_per_node) const {
+        constexpr double kSecondsPerHour = 3600;
+        const double hours = 1e9 / tokens_per_s / kSecondsPerHour;  // for a billion tokens
+        TokenCosts costs;
+        if (const auto usd = usd_per_hour(devices)) costs.usd_per_billion_tokens = *usd * hours;
+        if (const auto kw = kilowatts(devices, devices_per_node)) costs.kwh_per_billion_tokens = *kw * hours;
+        return costs;
     }
 };
 

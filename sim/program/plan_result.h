@@ -37,7 +37,7 @@ struct LimitRange {
 
 struct PlanResult {
     Plan plan;
-    std::int64_t spare_devices = 0;                    // available to the search, but not used by the plan
+    std::int64_t spare_devices = 0;                    // available or, with costs, paid for, but not used by the plan
     double step_time_s = 0;                            // steady period
     double step_time_low_s = 0, step_time_high_s = 0;  // as in RunRecord
     double tokens_per_s_per_device = 0;
@@ -58,6 +58,8 @@ struct PlanResult {
     /// Set on a Pareto front: no plan is faster whose peak memory is at most a limit within this range.
     std::optional<LimitRange> fastest_within;
     std::optional<PlanFix> fix;
+    /// Set if the objective is one of them and the figure is known; spare devices included.
+    std::optional<double> usd_per_billion_tokens, kwh_per_billion_tokens;
 };
 
 /// The memory that the fullest rank needs on its device, and the memory that it may use.

@@ -7,19 +7,10 @@ namespace orrery::program {
 namespace {
 
 constexpr const char* kScalingSchema = "orrery.scaling/1";
-constexpr double kSecondsPerHour = 3600;
 
 /// Tokens/s that as many devices would have, if each had those of a used device of the first point with a plan.
 double ideal_tokens_per_s(const ScalingPoint& first, std::int64_t devices) {
     return first.tokens_per_s * static_cast<double>(devices) / static_cast<double>(first.devices_used);
-}
-
-void add_costs(const ScalingCurve& curve, ScalingPoint& point) {
-    const double hours = 1e9 / point.tokens_per_s / kSecondsPerHour;  // for a billion tokens
-    if (const auto usd = curve.figures.usd_per_hour(point.devices)) point.usd_per_billion_tokens = *usd * hours;
-    if (const auto kilowatts = curve.figures.kilowatts(point.devices, curve.devices_per_node)) {
-        point.kwh_per_billion_tokens = *kilowatts * hours;
-    }
 }
 
 }  // namespace
@@ -68,22 +59,31 @@ void leave_idle(ScalingCurve& curve) {
     }
 }
 
+bool measure_point(ScalingPoint& point, const ScalingPoint& first, const ScalingPoint* before,
+                   const CostFigures& figures, std::int64_t devices_per_node) {
+    point.speed_up = point.tokens_per_s / first.tokens_per_s;
+    point.efficiency = point.tokens_per_s / ideal_tokens_per_s(first, point.devices);
+    point.marginal_efficiency = point.efficiency;
+    if (before != nullptr) {
+        ORRERY_CHECK(before->devices < point.devices, "the points of a scaling curve are not in order");
+        point.marginal_efficiency =
+            (point.tokens_per_s - before->tokens_per_s) / ideal_tokens_per_s(first, point.devices - before->devices);
+    }
+    const TokenCosts costs = figures.token_costs(point.tokens_per_s, point.devices, devices_per_node);
+    point.usd_per_billion_tokens = costs.usd_per_billion_tokens;
+    point.kwh_per_billion_tokens = costs.kwh_per_billion_tokens;
+    return point.marginal_efficiency >= kKneeEfficiency;
+}
+
 void measure_scaling(ScalingCurve& curve) {
     const ScalingPoint *first = nullptr, *before = nullptr;
     curve.knee_devices = 0;
     for (ScalingPoint& point : curve.points) {
         if (!point.is_found()) continue;
         if (first == nullptr) first = &point;
-        point.speed_up = point.tokens_per_s / first->tokens_per_s;
-        point.efficiency = point.tokens_per_s / ideal_tokens_per_s(*first, point.devices);
-        point.marginal_efficiency = point.efficiency;
-        if (before != nullptr) {
-            ORRERY_CHECK(before->devices < point.devices, "the points of a scaling curve are not in order");
-            point.marginal_efficiency = (point.tokens_per_s - before->tokens_per_s) /
-                                        ideal_tokens_per_s(*first, point.devices - before->devices);
+        if (measure_point(point, *first, before, curve.figures, curve.devices_per_node)) {
+            curve.knee_devices = point.devices;
         }
-        if (point.marginal_efficiency >= kKneeEfficiency) curve.knee_devices = point.devices;
-        add_costs(curve, point);
         before = &point;
     }
 }

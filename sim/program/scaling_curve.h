@@ -83,6 +83,11 @@ void leave_idle(ScalingCurve& curve);
 /// Sets what compares the points with each other, their costs and the knee. The points are in order of devices.
 void measure_scaling(ScalingCurve& curve);
 
+/// Sets what compares a point that has a plan with `first`, and its costs. `before`: the point with a plan on the
+/// next fewer devices; null: there is none. Returns whether its marginal efficiency is at least kKneeEfficiency.
+bool measure_point(ScalingPoint& point, const ScalingPoint& first, const ScalingPoint* before,
+                   const CostFigures& figures, std::int64_t devices_per_node);
+
 /// `orrery.scaling/1`.
 [[nodiscard]] std::string to_json_text(const ScalingCurve& curve);
 [[nodiscard]] ScalingCurve scaling_from_json_text(const std::string& text, const std::string& file);

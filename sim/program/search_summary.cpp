@@ -5,7 +5,7 @@
 namespace orrery::program {
 namespace {
 
-constexpr auto kObjectiveNames = name_table<Objective::pareto>({"time", "memory", "pareto"});
+constexpr auto kObjectiveNames = name_table<Objective::energy>({"time", "memory", "pareto", "cost", "energy"});
 
 }  // namespace
 

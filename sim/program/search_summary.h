@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "core/enum_names.h"
+#include "sim/program/cost_figures.h"
+
 namespace orrery::program {
 
 /// What one implementation's candidates were.
@@ -25,6 +28,8 @@ enum class Objective : std::uint8_t {
     time,    // the step time
     memory,  // the peak memory of the fullest rank, then the step time
     pareto,  // the step time at each of several limits on the memory
+    cost,    // dollars a token, for whole nodes
+    energy,  // energy a token, of whole nodes
 };
 [[nodiscard]] std::string_view name_of(Objective objective);
 
@@ -43,12 +48,18 @@ struct SearchSummary {
     double memory_limit_gib = 0;  // what a rank may use
     double step_limit_s = std::numeric_limits<double>::infinity();
     SearchCounts counts;
-    /// The share by which some plan that was considered may be better than the best one at most: faster or, for
-    /// Objective::memory, smaller. On a front, the largest share of its points. 0 if none can be.
+    /// The share by which some plan that was considered may be better than the best one at most: faster, smaller or
+    /// cheaper, by the objective. On a front, the largest share of its points. 0 if none can be.
     double proven_gap = 0;
     std::size_t proven_ranks = 0;  // leading plans for which this is proven; on a front, its points
     double tolerance = 0;          // the error of a step time found by the search, as a share of it
     std::vector<SearchSpace> spaces;
+    CostFigures figures;  // Objective::cost and energy: by which plans were ranked
 };
 
 }  // namespace orrery::program
+
+namespace orrery {
+template <>
+inline constexpr int kValuesOf<program::Objective> = static_cast<int>(program::Objective::energy) + 1;
+}  // namespace orrery

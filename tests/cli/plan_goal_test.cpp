@@ -159,7 +159,7 @@ TEST(PlanGoal, WrongValuesAreRefused) {
              {{"--objective", "speed"}, {"--objective", "time", "memory"}},
              {{"--max-memory", "0"}, {"--max-memory"}},
              {{"--max-memory", "500"}, {"--max-memory: got 500", "at most 7"}},
-             {{"--max-step-time", "3"}, {"--max-step-time: got 3", "--objective memory or --pareto"}},
+             {{"--max-step-time", "3"}, {"--max-step-time: got 3", "--objective memory, cost or energy, or --pareto"}},
              {{"--pareto", "--max-step-time", "-3"}, {"--max-step-time: got -3", "seconds"}},
              {{"--pareto", "--max-step-time", "5%%"}, {"--max-step-time: got 5%%", "percentage"}},
              {{"--pareto", "--max-step-time", "nan"}, {"--max-step-time: got nan"}},

@@ -164,6 +164,8 @@ TEST(SweepStore, ScaleKeepsItsPoints) {
     EXPECT_EQ(here.run(words + std::vector<std::string>{"--db", "s.db", "--micro-batch", "1"}).err, told("s.db", 0, 5));
     expect_refused(here.run(words + std::vector<std::string>{"--db", "s.db", "--fixed-plan"}), 2,
                    {"--db", "s.db", "--fixed-plan"});
+    expect_refused(here.run(words + std::vector<std::string>{"--db", "s.db", "--by-technique"}), 2,
+                   {"--db", "s.db", "--by-technique"});
 }
 
 TEST(SweepStore, ResultsOfAnotherBuildAreNotTaken) {

@@ -55,7 +55,8 @@ int expect_differences(const Workplace& here, const std::string& plan) {
     for (const json& bar : tornado.at("bars")) {
         const std::string path = bar.at("path");
         const double elasticity = bar.value("elasticity", 0.0);
-        if (std::abs(elasticity) < 1e-3 || path.ends_with("share")) continue;  // shares near 1 cannot be moved both ways
+        if (std::abs(elasticity) < 1e-3 || path.ends_with("share"))
+            continue;  // shares near 1 cannot be moved both ways
         const Differences full = differences(here, plan, path);
         EXPECT_NEAR(elasticity, (full.below + full.above) / 2, 0.01 * std::abs(elasticity)) << plan << " " << path;
         ++compared;
@@ -67,8 +68,9 @@ TEST(Tornado, ElasticitiesAreThoseOfFullSimulations) {
     const Workplace here;
     EXPECT_GE(expect_differences(here, llama_plan()), 10);
     // Small work, whose collectives run beside computation and share memory bandwidth with it.
-    const CommandResult plan = here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "8",
-                                         "--global-batch", "16", "--seq", "512", "--top", "1", "--output", "gpt2.json"});
+    const CommandResult plan =
+        here.run({"plan", "--model", "gpt2", "--cluster", "dgx-h100", "--gpus", "8", "--global-batch", "16", "--seq",
+                  "512", "--top", "1", "--output", "gpt2.json"});
     expect_done(plan);
     EXPECT_GE(expect_differences(here, "gpt2.json"), 8);
     // A long step, which is extrapolated.
@@ -108,7 +110,8 @@ TEST(Tornado, PointsAreThoseOfASweep) {
     EXPECT_EQ(bar.at("less"), sweep.at("points")[0]);
     EXPECT_EQ(bar.at("more"), sweep.at("points")[1]);
     // Best plans are at least as fast as the plan of the file.
-    const json best = bar_of(tornado_of(here, llama_plan(), {"--below", "cluster.nic", "--change", "25", "--replan"}), path);
+    const json best =
+        bar_of(tornado_of(here, llama_plan(), {"--below", "cluster.nic", "--change", "25", "--replan"}), path);
     for (const char* side : {"less", "more"}) {
         EXPECT_LE(best.at(side).at("point").at("step_time_s"), bar.at(side).at("point").at("step_time_s"));
     }
@@ -119,7 +122,8 @@ TEST(Tornado, PointsAreThoseOfASweep) {
 
 TEST(Tornado, ValuesThatBreakARuleAreListed) {
     const Workplace here;
-    const CommandResult result = here.run({"whatif", llama_plan(), "--tornado", "--below", "cluster.nic", "--csv", "t.csv"});
+    const CommandResult result =
+        here.run({"whatif", llama_plan(), "--tornado", "--below", "cluster.nic", "--csv", "t.csv"});
     expect_done(result);
     EXPECT_NE(result.out.find("no plan"), std::string::npos) << result.out;
     EXPECT_NE(result.out.find("/nic/efficiency/value: got 1.056"), std::string::npos) << result.out;

@@ -21,6 +21,7 @@
 #include "sim/program/run_record_fields.h"
 #include "sim/program/scaling_fields.h"
 #include "sim/program/sweep_fields.h"
+#include "sim/program/technique_fields.h"
 #include "sim/program/tornado_fields.h"
 #include "tests/unit/program/sample_plans.h"
 #include "topologies/cluster_fields.h"
@@ -329,6 +330,22 @@ TEST(SchemaFields, OfAScalingCurveAreThoseThatAreRead) {
     point["required"] = always;
     expect_schema("scaling", "/$defs/point", point);
     expect_schema("catalogue", "/$defs/dated_figure", schema_of_object(DatedFigure{}));
+}
+
+TEST(SchemaFields, OfTechniquesCurvesAreThoseThatAreRead) {
+    TechniqueCurves curves;
+    OrderedJson code = schema_of_object(curves);
+    const OrderedJson always = code["required"];
+    curves.base_devices = 1;
+    code = schema_of_object(curves);
+    code["required"] = always;
+    expect_schema("techniques", "", code, {.leading = " schema ", .conditional = ""});
+    expect_schema("techniques", "/$defs/technique", schema_of_object(TechniqueCurve{}));
+    const TechniquePoint missing{.point = {.reason = "none"}, .obstacle = Obstacle::memory, .losses = {}};
+    OrderedJson point = schema_of_object(TechniquePoint{});
+    point["properties"].update(schema_of_object(missing)["properties"]);
+    point["required"] = OrderedJson::array({"point"});
+    expect_schema("techniques", "/$defs/point", point);
 }
 
 TEST(SchemaFields, OfACapacityAnswerAreThoseThatAreRead) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace orrery::reports {
 namespace {
 
@@ -39,6 +41,21 @@ TEST(SearchText, ProofOfEachObjective) {
     search.step_limit_s = 18;
     EXPECT_EQ(proof_text(results, search),
               "rank 1 is proven: no plan considered with a step of at most 18.0 s needs less than 48.00 GiB\n");
+    search.objective = program::Objective::cost;
+    search.figures.usd_per_device_hour = {.value = 2, .as_of = "2026-11", .source = "a test"};
+    EXPECT_EQ(proof_text(results, search),
+              "not proven: some plan that was not simulated may be cheaper than rank 1, by up to 4.0%\n"
+              "2 USD a device-hour (2026-11: a test)\n");
+    search.proven_gap = 0;
+    search.proven_ranks = 1;
+    EXPECT_EQ(proof_text(results, search),
+              "rank 1 is proven: no other plan considered with a step of at most 18.0 s is cheaper by more than 0.2%\n"
+              "2 USD a device-hour (2026-11: a test)\n");
+    search.objective = program::Objective::energy;
+    search.figures = {};
+    search.step_limit_s = std::numeric_limits<double>::infinity();
+    EXPECT_EQ(proof_text(results, search),
+              "rank 1 is proven: no other plan considered needs less energy by more than 0.2%\n");
 }
 
 TEST(SearchText, NamesWhatWasSearchedAndWhatIsOutside) {
