@@ -245,7 +245,7 @@ void add_scale(CLI::App& app, Action& chosen) {
     }
     add_cost_options(*command, options->costs);
     add_threads_option(*command, options->threads);
-    add_store_options(*command, options->store);
+    (void)add_store_options(*command, options->store);
     command->add_option("--csv", options->csv, "Write the table to this file as CSV");
     command->add_option("--output", options->output,
                         "Write orrery.scaling/1 JSON (--by-technique: orrery.techniques/1) to this file");

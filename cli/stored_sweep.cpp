@@ -34,12 +34,14 @@ Shard shard_of(const StoreOptions& options) {
 
 }  // namespace
 
-void add_store_options(CLI::App& command, StoreOptions& options) {
-    command.add_option("--db", options.db,
-                       "Keep each result in this SQLite file; results that it holds are not computed again");
-    command.add_option("--shard", options.shard,
-                       "I/N: compute only every N-th point from the I-th on, into --db, and print nothing; join the "
-                       "files with orrery merge");
+std::vector<CLI::Option*> add_store_options(CLI::App& command, StoreOptions& options) {
+    CLI::Option* db = command.add_option(
+        "--db", options.db, "Keep each result in this SQLite file; results that it holds are not computed again");
+    CLI::Option* shard = command.add_option(
+        "--shard", options.shard,
+        "I/N: compute only every N-th point from the I-th on, into --db, and print nothing; join the "
+        "files with orrery merge");
+    return {db, shard};
 }
 
 std::string options_given(const std::vector<const CLI::Option*>& options) {

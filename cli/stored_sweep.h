@@ -16,7 +16,8 @@ struct StoreOptions {
     std::string shard;  // "I/N": only every N-th point, from the I-th on
     [[nodiscard]] bool is_shard() const { return !shard.empty(); }
 };
-void add_store_options(CLI::App& command, StoreOptions& options);
+/// Returns both options.
+std::vector<CLI::Option*> add_store_options(CLI::App& command, StoreOptions& options);
 
 /// Those of the options that were given, with their values.
 [[nodiscard]] std::string options_given(const std::vector<const CLI::Option*>& options);

@@ -15,6 +15,7 @@
 #include "models/implementation_fields.h"
 #include "models/model_fields.h"
 #include "sim/program/capacity_fields.h"
+#include "sim/program/crossover_fields.h"
 #include "sim/program/diff_fields.h"
 #include "sim/program/plan_fields.h"
 #include "sim/program/rate_fields.h"
@@ -366,6 +367,11 @@ TEST(SchemaFields, OfAnInputSweepAreThoseThatAreRead) {
 TEST(SchemaFields, OfATornadoAreThoseThatAreRead) {
     expect_schema("tornado", "", schema_of_object(Tornado{}), {.leading = " schema ", .conditional = ""});
     expect_schema("tornado", "/$defs/bar", schema_of_object(TornadoBar{}));
+}
+
+TEST(SchemaFields, OfACrossoverAreThoseThatAreWritten) {
+    expect_schema("crossover", "", schema_of_object(Crossover{}), {.leading = " schema ", .conditional = ""});
+    expect_schema("crossover", "/$defs/range", schema_of_object(CrossoverRange{}));
 }
 
 TEST(SchemaFields, OfADiffAreThoseThatAreRead) {
