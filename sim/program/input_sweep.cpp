@@ -1,5 +1,6 @@
 #include "sim/program/input_sweep.h"
 
+#include "sim/program/result_readers.h"
 #include "sim/program/sweep_fields.h"
 
 namespace orrery::program {
@@ -14,6 +15,15 @@ std::string to_json_text(const InputSweep& sweep) {
     json.set("schema", JsonValue(kWhatIfSchema));
     write_fields(json, sweep);
     return json.text(2) + "\n";
+}
+
+InputSweep sweep_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    reader.expect_schema(kWhatIfSchema);
+    InputSweep sweep;
+    read_fields(reader, sweep);
+    reader.finish();
+    return sweep;
 }
 
 }  // namespace orrery::program
