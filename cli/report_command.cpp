@@ -28,8 +28,8 @@ int report(const ReportOptions& options) {
     for (const std::string& file : options.files) {
         results.push_back(reports::result_from_json_text(read_text_file(file, program::kLargestRunRecord), file));
     }
-    const reports::ReportPage page = reports::report_of(
-        results, {.title = options.title, .version = kVersion, .date_after = date_after});
+    const reports::ReportPage page =
+        reports::report_of(results, {.title = options.title, .version = kVersion, .date_after = date_after});
     const std::string html = reports::page_html(page);
     write_file_atomically(options.output, html);
     if (!options.markdown.empty()) write_file_atomically(options.markdown, reports::page_markdown(page));
@@ -48,9 +48,10 @@ void add_report(CLI::App& app, Action& chosen) {
     CLI::App* command = app.add_subcommand(
         "report", "Make a page with charts and tables of results: one HTML file that needs no network");
     command
-        ->add_option("files", options->files,
-                     "Results of scale, whatif, capacity, diff (--output), simulate, run (--record), simulate --explain "
-                     "and validate (--json)")
+        ->add_option(
+            "files", options->files,
+            "Results of scale, whatif, capacity, diff (--output), simulate, run (--record), simulate --explain "
+            "and validate (--json)")
         ->required();
     command->add_option("--output,-o", options->output, "Write the page to this file (HTML)")->required();
     command->add_option("--markdown", options->markdown, "Write the same content to this file as Markdown");

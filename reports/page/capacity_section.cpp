@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
+#include <set>
 
 #include "reports/capacity_report.h"
 #include "reports/page/sections.h"
@@ -100,6 +101,14 @@ PageTable sizes_table(const Capacity& capacity) {
     return table;
 }
 
+/// Sizes may have been looked at with several numbers of spare devices; the charts show the fastest of them.
+bool is_best_of_its_size(const CapacityAnswer& answer, const CapacitySize& size) {
+    return std::none_of(answer.explored.begin(), answer.explored.end(), [&](const CapacitySize& other) {
+        return other.is_found() && other.devices == size.devices &&
+               (other.days_p50 < size.days_p50 || (other.days_p50 == size.days_p50 && &other < &size));
+    });
+}
+
 template <typename Point>
 std::vector<ChartSeries> series_of_answers(const Capacity& capacity, const Point& point_of) {
     std::vector<ChartSeries> all;
@@ -109,7 +118,7 @@ std::vector<ChartSeries> series_of_answers(const Capacity& capacity, const Point
             if (!size.is_found()) continue;
             ChartPoint point = point_of(size);
             point.x = static_cast<double>(size.devices);
-            if (point.y) series.points.push_back(point);
+            if (point.y && is_best_of_its_size(answer, size)) series.points.push_back(point);
         }
         if (!series.points.empty()) all.push_back(std::move(series));
     }
@@ -118,16 +127,13 @@ std::vector<ChartSeries> series_of_answers(const Capacity& capacity, const Point
 
 /// Over all numbers of devices that the other series have.
 ChartSeries deadline_series(const Capacity& capacity, const std::vector<ChartSeries>& others) {
-    double low = others.front().points.front().x, high = low;
+    std::set<double> sizes;
     for (const ChartSeries& series : others) {
-        for (const ChartPoint& point : series.points) {
-            low = std::min(low, point.x);
-            high = std::max(high, point.x);
-        }
+        for (const ChartPoint& point : series.points) sizes.insert(point.x);
     }
-    return {.name = "deadline",
-            .role = SeriesRole::limit,
-            .points = {{.x = low, .y = capacity.goal.days}, {.x = high, .y = capacity.goal.days}}};
+    ChartSeries deadline{.name = "deadline", .role = SeriesRole::limit, .points = {}};
+    for (const double size : sizes) deadline.points.push_back({.x = size, .y = capacity.goal.days});
+    return deadline;
 }
 
 ChartAxis sizes_axis() {
@@ -140,13 +146,17 @@ std::vector<Chart> capacity_charts(const Capacity& capacity) {
     });
     if (days.empty()) return {};
     days.push_back(deadline_series(capacity, days));
-    std::vector<Chart> charts{{.title = "Days until the job is done",
-                               .kind = ChartKind::line,
-                               .x = sizes_axis(),
-                               .y = {.measure = {"time", "days"}, .scale = AxisScale::logarithmic, .categories = {}},
-                               .series = std::move(days),
-                               .caption = "Median, with failures; the band runs from p10 to p90.",
-                               .band = "p10 to p90"}};
+    std::vector<Chart> charts{
+        {.title = "Days until the job is done",
+         .kind = ChartKind::line,
+         .x = sizes_axis(),
+         .y = {.measure = {"time", "days"}, .scale = AxisScale::logarithmic, .categories = {}},
+         .series = std::move(days),
+         .caption = "Median, with failures and the number of spare devices that is fastest; the band runs from "
+                    "p10 to p90.",
+         .band = "p10 to p90",
+         .low_name = "p10",
+         .high_name = "p90"}};
     std::vector<ChartSeries> cost =
         series_of_answers(capacity, [](const CapacitySize& size) { return ChartPoint{.y = size.usd}; });
     if (!cost.empty()) {
@@ -174,7 +184,7 @@ std::vector<PageFact> answer_facts(const Capacity& capacity, DateAfter date_afte
          fmt::format("p10 {}, p90 {}{}", number_text(size.days_p10, NumberStyle::plain),
                      number_text(size.days_p90, NumberStyle::plain), done)},
         {"Goodput", format_percent(size.goodput),
-         fmt::format("an interruption every {} h",
+         fmt::format("an interruption every {}\u00a0h",
                      number_text(size.hours_between_interruptions, NumberStyle::plain))}};
     if (size.usd) facts.push_back({"Cost", number_text(*size.usd, NumberStyle::whole) + " USD", ""});
     if (size.megawatt_hours && size.megawatts) {
@@ -196,7 +206,7 @@ PageSection capacity_section(const Capacity& capacity, DateAfter date_after) {
     PageSection section{
         .title = fmt::format("Capacity for {}", goal.model),
         .lead = fmt::format("{} tokens in {} days{}, met with a probability of {}; {} sequences of {} tokens a step.",
-                            tokens_text(goal.tokens), number_text(goal.days, NumberStyle::plain),
+                            tokens_text(goal.tokens), number_text(goal.days, NumberStyle::exact),
                             goal.start.empty() ? "" : fmt::format(" ({} to {})", goal.start, goal.by),
                             format_percent(goal.probability, 0), format_integer(goal.global_batch_size),
                             format_integer(goal.sequence_length))};
@@ -204,9 +214,10 @@ PageSection capacity_section(const Capacity& capacity, DateAfter date_after) {
     section.facts = answer_facts(capacity, date_after);
     section.charts = capacity_charts(capacity);
     section.tables = {answers_table(capacity, date_after), sizes_table(capacity)};
-    section.notes = {"Days: with failures, checkpoints and repairs, over the interval of the predicted step time. Cost, "
-                     "energy and power: of all devices, for the median.",
-                     "Set by: what keeps the cluster from being smaller, or from meeting the goal."};
+    section.notes = {
+        "Days: with failures, checkpoints and repairs, over the interval of the predicted step time. Cost, "
+        "energy and power: of all devices, for the median.",
+        "Set by: what keeps the cluster from being smaller, or from meeting the goal."};
     return section;
 }
 

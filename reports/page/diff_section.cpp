@@ -28,7 +28,7 @@ Chart waterfall(const std::string& title, const Measure& measure, double unit, c
     std::int64_t sum = 0;
     for (const DiffRow& row : rows) sum += row.before;
     const auto add = [&](SeriesRole role, std::int64_t from, std::int64_t change) {
-        const auto [low, high] = std::minmax(from, from + change);
+        const std::int64_t low = std::min(from, from + change), high = std::max(from, from + change);
         const auto series = std::find_if(chart.series.begin(), chart.series.end(),
                                          [&](const ChartSeries& one) { return one.role == role; });
         series->points.push_back({.x = static_cast<double>(chart.x.categories.size() - 1),
@@ -82,12 +82,20 @@ PageTable inputs_table(const PlanDiff& diff) {
     return table;
 }
 
+/// The file's name without folder and ending.
+std::string plan_name(const std::string& path) {
+    const std::string name = path.substr(path.rfind('/') + 1);
+    const std::size_t dot = name.find('.', 1);
+    return name.empty() ? path : name.substr(0, dot);
+}
+
 }  // namespace
 
 PageSection diff_section(const PlanDiff& diff) {
     PageSection section{
-        .title = fmt::format("From {} to {}", diff.before, diff.after),
-        .lead = fmt::format("How the steps of two plans differ, as {}.", diff.measured ? "measured" : "predicted"),
+        .title = fmt::format("From {} to {}", plan_name(diff.before), plan_name(diff.after)),
+        .lead = fmt::format("How the steps of {} and {} differ, as {}.", diff.before, diff.after,
+                            diff.measured ? "measured" : "predicted"),
         .facts = {{"Step",
                    fmt::format("{} \u2192 {}", format_seconds(diff.step_before_s), format_seconds(diff.step_after_s)),
                    format_signed_percent(diff.step_after_s / diff.step_before_s - 1)},

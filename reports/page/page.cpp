@@ -1,5 +1,7 @@
 #include "reports/page/page.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -19,7 +21,7 @@ std::string plain_number(double value) {
     if (std::abs(value) >= kGrouped) return format_integer(std::llround(value));
     const int before_point = static_cast<int>(std::floor(std::log10(std::abs(value)))) + 1;
     const int decimals = kDigits - before_point;
-    if (decimals > kDigits + 3) return shortest(value);
+    if (decimals > kDigits + 3) return fmt::format("{:.3e}", value);
     return format_fixed(value, decimals);
 }
 
@@ -30,11 +32,11 @@ bool has_interval(const ChartSeries& series) {
 
 /// One row for each point.
 PageTable scatter_table(const Chart& chart) {
-    PageTable table{.title = chart.title,
-                    .columns = {{chart.points, "", true}},
-                    .rows = {},
-                    .row_kind = chart.points + "s"};
-    if (chart.series.size() > 1) table.columns.push_back({"series", "", true});
+    PageTable table{
+        .title = chart.title, .columns = {{chart.points, "", true}}, .rows = {}, .row_kind = chart.points + "s"};
+    const auto named = std::count_if(chart.series.begin(), chart.series.end(),
+                                     [](const ChartSeries& one) { return one.role != SeriesRole::ideal; });
+    if (named > 1) table.columns.push_back({"series", "", true});
     table.columns.push_back({chart.x.measure.name, chart.x.measure.unit});
     table.columns.push_back({chart.y.measure.name, chart.y.measure.unit});
     table.columns.push_back({"difference", ""});
@@ -42,7 +44,7 @@ PageTable scatter_table(const Chart& chart) {
         if (series.role == SeriesRole::ideal) continue;
         for (const ChartPoint& point : series.points) {
             std::vector<PageCell> row{text_cell(point.label)};
-            if (chart.series.size() > 1) row.push_back(text_cell(series.name));
+            if (named > 1) row.push_back(text_cell(series.name));
             row.push_back(number_cell(point.x, chart.x.measure.style));
             row.push_back(number_cell(point.y, chart.y.measure.style));
             const bool known = point.y && point.x > 0;
@@ -56,7 +58,6 @@ PageTable scatter_table(const Chart& chart) {
 /// One row for each place on the axis, one column for each series, with two more for its intervals.
 PageTable place_table(const Chart& chart) {
     const bool named = chart.x.scale == AxisScale::categories;
-    const std::string interval = chart.band.empty() ? "" : chart.band + " ";
     PageTable table{.title = chart.title, .columns = {{chart.x.measure.name, chart.x.measure.unit, named}}, .rows = {}};
     std::set<double> places;
     for (const ChartSeries& series : chart.series) {
@@ -64,8 +65,9 @@ PageTable place_table(const Chart& chart) {
         const std::string name = alone ? chart.y.measure.name : series.name;
         table.columns.push_back({name, chart.y.measure.unit});
         if (has_interval(series)) {
-            table.columns.push_back({(alone ? "" : name + ", ") + interval + "from", chart.y.measure.unit});
-            table.columns.push_back({(alone ? "" : name + ", ") + interval + "to", chart.y.measure.unit});
+            for (const std::string& end : {chart.low_name, chart.high_name}) {
+                table.columns.push_back({(alone ? "" : name + ", ") + end, chart.y.measure.unit});
+            }
         }
         for (const ChartPoint& point : series.points) places.insert(point.x);
     }
@@ -118,7 +120,7 @@ bool is_waterfall(const Chart& chart) {
 
 std::string_view name_of(NumberStyle style) {
     static constexpr auto kNames =
-        name_table<NumberStyle::signed_percent>({"plain", "whole", "percent", "signed_percent"});
+        name_table<NumberStyle::signed_percent>({"plain", "exact", "whole", "percent", "signed_percent"});
     return kNames[style];
 }
 
@@ -134,8 +136,8 @@ std::string_view name_of(AxisScale scale) {
 }
 
 std::string_view name_of(SeriesRole role) {
-    static constexpr auto kNames = name_table<SeriesRole::secondary>(
-        {"value", "ideal", "limit", "total", "increase", "decrease", "secondary"});
+    static constexpr auto kNames =
+        name_table<SeriesRole::secondary>({"value", "ideal", "limit", "total", "increase", "decrease", "secondary"});
     return kNames[role];
 }
 
@@ -147,6 +149,8 @@ std::string number_text(double value, NumberStyle style) {
     switch (style) {
         case NumberStyle::plain:
             return plain_number(value);
+        case NumberStyle::exact:
+            return shortest(value);
         case NumberStyle::whole:
             return format_integer(std::llround(value));
         case NumberStyle::percent:

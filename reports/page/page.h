@@ -13,6 +13,7 @@ namespace orrery::reports {
 /// How the numbers of an axis or a column are shown.
 enum class NumberStyle : std::uint8_t {
     plain,           // four significant digits
+    exact,           // as many digits as the value has
     whole,           // 12,345
     percent,         // a share of 1
     signed_percent,  // a change beside 1
@@ -99,9 +100,10 @@ struct Chart {
     ChartKind kind = ChartKind::line;
     ChartAxis x, y;
     std::vector<ChartSeries> series;
-    std::string caption;      // how to read it
-    std::string band = "";    // what the intervals are: "90% interval"
-    std::string points = "";  // what a point of a scatter chart is: "run"
+    std::string caption;                                      // how to read it
+    std::string band = "";                                    // what the intervals are: "90% interval"
+    std::string low_name = "90% from", high_name = "90% to";  // their ends as columns
+    std::string points = "";                                  // what a point of a scatter chart is: "run"
 };
 
 /// The numbers of a chart, all of them.

@@ -15,6 +15,7 @@
   const formats = {
     plain: new Intl.NumberFormat('en-US', { maximumSignificantDigits: 4 }),
     whole: new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 }),
+    exact: new Intl.NumberFormat('en-US', { maximumSignificantDigits: 15 }),
     percent: new Intl.NumberFormat('en-US', { style: 'percent', maximumFractionDigits: 1 }),
     signed_percent: new Intl.NumberFormat('en-US',
       { style: 'percent', maximumFractionDigits: 1, signDisplay: 'exceptZero' }),
@@ -23,9 +24,19 @@
   const titleOf = (measure) => measure.unit ? measure.name + ' (' + measure.unit + ')' : measure.name;
   const withUnit = (value, measure) => formats[measure.style].format(value) + (measure.unit ? ' ' + measure.unit : '');
   const tickText = (value, measure) =>
-    measure.style === 'whole' || measure.style === 'plain' && Math.abs(value) >= 10000
-      ? (Math.abs(value) >= 10000 ? compact : formats[measure.style]).format(value)
-      : formats[measure.style].format(value);
+    (Math.abs(value) >= 10000 ? compact : formats[measure.style]).format(value);
+
+  // With as many decimals as tell neighbours apart.
+  function linearTick(value, measure, ticks) {
+    if (Math.abs(value) >= 10000 || measure.style === 'whole' || ticks.length < 2) return tickText(value, measure);
+    const isShare = measure.style.endsWith('percent');
+    const spacing = Math.abs(ticks[1].value - ticks[0].value) * (isShare ? 100 : 1);
+    const decimals = Math.min(10, Math.max(0, -Math.floor(Math.log10(spacing) + 1e-9)));
+    return new Intl.NumberFormat('en-US', {
+      minimumFractionDigits: decimals, maximumFractionDigits: decimals, style: isShare ? 'percent' : 'decimal',
+      signDisplay: measure.style === 'signed_percent' ? 'exceptZero' : 'auto',
+    }).format(value);
+  }
 
   const isFloating = (chart) => chart.kind === 'floating_bars';
   const isBars = (chart) => chart.kind === 'bars' || chart.kind === 'stacked_bars' || isFloating(chart);
@@ -74,6 +85,7 @@
       pointRadius: 4,
       pointHoverRadius: 6,
       pointBorderWidth: 2,
+      clip: 10,
       order: 1,
     };
     if (series.role === 'ideal' || series.role === 'limit') {
@@ -100,7 +112,7 @@
       borderWidth: 0,
       pointRadius: 0,
       pointHoverRadius: 0,
-      backgroundColor: withAlpha(seriesColour(index), 0.16),
+      backgroundColor: withAlpha(seriesColour(index), chart.series.length > 2 ? 0.1 : 0.16),
       fill: end === 'high' ? '-1' : false,
       order: 3,
     }));
@@ -160,11 +172,24 @@
     return [...places].sort((a, b) => a - b);
   }
 
-  function logarithmicTick(axis, value, measure) {
-    const digit = Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9));
-    const decades = Math.log10(axis.max / axis.min);
-    if (digit !== 1 && (decades > 2.5 || digit !== 2 && digit !== 5)) return '';
-    return tickText(value, measure);
+  function valuesOf(chart, name) {
+    const keys = name === 'x' ? ['x'] : ['y', 'low', 'high'];
+    return chart.series.flatMap((series) => series.points.flatMap((point) =>
+      keys.map((key) => point[key]).filter((value) => value !== undefined)));
+  }
+
+  // Powers of ten; where there are few of them, with their multiples by 2 and 5, or by all digits.
+  function logarithmicTicks(low, high) {
+    const decades = Math.log10(high / low);
+    const digits = decades > 2.5 ? [1] : decades > 0.8 ? [1, 2, 5] : [1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9];
+    const ticks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); ++power) {
+      for (const digit of digits) {
+        const value = Number((digit * 10 ** power).toPrecision(3));
+        if (value >= low && value <= high) ticks.push(value);
+      }
+    }
+    return ticks;
   }
 
   function scaleOf(chart, name) {
@@ -178,16 +203,23 @@
         display: !(crosswise && name === 'x'), text: titleOf(axis.measure), color: colour('muted'),
         font: { size: 12.5 }, padding: 6,
       },
-      grid: { color: colour('grid'), drawBorder: false, display: name === (crosswise ? 'y' : 'y') || chart.kind === 'scatter' },
+      grid: { color: colour('grid'), drawBorder: false, display: name === 'y' || chart.kind === 'scatter' },
       ticks: {
-        color: colour('muted'), font: { size: isNarrow() ? 11 : 12.5 }, padding: 6, maxRotation: 50,
-        autoSkip: !(crosswise && name === 'x'), autoSkipPadding: 10,
+        color: colour('muted'), font: { size: isNarrow() ? 11 : 12.5 }, padding: 6, maxRotation: 90,
+        autoSkip: axis.scale !== 'categories' || axis.categories.length > 40, autoSkipPadding: 10,
       },
     };
+    if (chart.kind === 'stacked_bars' && axis.measure.style === 'percent') scale.max = 1;
     if (axis.scale === 'logarithmic') {
-      scale.ticks.callback = function (value) { return logarithmicTick(this, value, axis.measure); };
-    } else if (axis.scale === 'linear') {
+      const ends = valuesOf(chart, name);
+      scale.min = Math.min(...ends) / 1.12;
+      scale.max = Math.max(...ends) * 1.12;
+      const ticks = logarithmicTicks(scale.min, scale.max).map((value) => ({ value }));
+      scale.afterBuildTicks = (built) => { built.ticks = ticks; };
       scale.ticks.callback = (value) => tickText(value, axis.measure);
+      scale.ticks.maxRotation = 0;
+    } else if (axis.scale === 'linear') {
+      scale.ticks.callback = (value, index, ticks) => linearTick(value, axis.measure, ticks);
       scale.grace = axis.from_zero || crosswise ? 0 : '6%';
     } else {
       scale.ticks.callback = function (value) {
@@ -199,6 +231,9 @@
     if (name === 'x' && chart.kind === 'line' && axis.scale !== 'categories') {
       const places = placesOf(chart);
       scale.afterBuildTicks = (built) => { built.ticks = places.map((value) => ({ value })); };
+      scale.min = places[0];
+      scale.max = places[places.length - 1];
+      scale.offset = false;
       scale.ticks.callback = (value) => tickText(value, axis.measure);
     }
     return scale;
@@ -218,7 +253,7 @@
       const sign = change > 0 && context.dataset.role !== 'total' && measure.style !== 'signed_percent' ? '+' : '';
       return name + ' ' + sign + withUnit(change, measure);
     }
-    const value = context.parsed[chart.kind === 'line' || !context.chart.options.indexAxis ? 'y' : 'y'];
+    const value = context.parsed.y;
     const index = context.chart.data.datasets.indexOf(context.dataset);
     const [low, high] = ['low', 'high'].map((role, place) => {
       const beside = context.chart.data.datasets[index - 2 + place];
@@ -252,7 +287,7 @@
             position: 'bottom',
             align: 'start',
             labels: {
-              color: colour('ink'), usePointStyle: true, pointStyleWidth: 26, padding: 14, font: { size: 13 },
+              color: colour('ink'), usePointStyle: true, padding: 14, font: { size: 13 },
               boxHeight: 7,
               filter: (item, data) => !isBand(data.datasets[item.datasetIndex]),
             },

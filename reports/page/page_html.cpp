@@ -23,6 +23,9 @@ namespace {
 constexpr const char* kSecurityPolicy =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
+/// Cells with more bytes are given room.
+constexpr std::size_t kLongText = 28;
+
 /// JSON inside of a script element: "<" would allow the text to end the element.
 std::string script_json(const JsonValue& json) {
     std::string text;
@@ -81,6 +84,16 @@ JsonValue chart_json(const Chart& chart, const std::string& id) {
         .set("series", JsonValue(std::move(all)));
 }
 
+/// Names of keys may break where their words do.
+std::string breakable(const std::string& header) {
+    std::string html;
+    for (const char c : xml_text(header)) {
+        html += c;
+        if (c == '_' || c == '.') html += "<wbr>";
+    }
+    return html;
+}
+
 std::string table_html(const PageTable& table) {
     std::string html = fmt::format(
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table><caption>{0}</caption>"
@@ -88,7 +101,7 @@ std::string table_html(const PageTable& table) {
         xml_text(table.title));
     for (const PageColumn& column : table.columns) {
         html += fmt::format("<th scope=\"col\"{}>{}{}</th>", column.is_text ? "" : " class=\"number\"",
-                            xml_text(column.header),
+                            breakable(column.header),
                             column.unit.empty() ? "" : fmt::format(" <small>{}</small>", xml_text(column.unit)));
     }
     html += "</tr></thead>\n<tbody>\n";
@@ -96,7 +109,10 @@ std::string table_html(const PageTable& table) {
         ORRERY_CHECK(row.size() == table.columns.size(), "a row of " + table.title + " has other columns");
         html += "<tr>";
         for (std::size_t i = 0; i < row.size(); ++i) {
-            const char* const style = table.columns[i].is_text ? "" : " class=\"number\"";
+            const bool is_long = table.columns[i].is_text && row[i].text.size() > kLongText;
+            const char* const style = !table.columns[i].is_text ? " class=\"number\""
+                                      : is_long                 ? " class=\"long\""
+                                                                : "";
             html += i == 0 ? fmt::format("<th scope=\"row\"{}>{}</th>", style, xml_text(row[i].text))
                            : fmt::format("<td{}>{}</td>", style, xml_text(row[i].text));
         }
@@ -107,20 +123,40 @@ std::string table_html(const PageTable& table) {
 
 /// A table that the reader can fold; long ones are folded.
 std::string folded_html(const PageTable& table, const std::string& headline) {
-    return fmt::format("<details{}><summary>{} <small>{} {}</small></summary>\n{}</details>\n",
-                       table.rows.size() > kMostRowsShown ? "" : " open", xml_text(headline), table.rows.size(),
-                       xml_text(table.row_kind), table_html(table));
+    const std::string count =
+        table.rows.size() < 2 ? "" : fmt::format(" <small>{} {}</small>", table.rows.size(), xml_text(table.row_kind));
+    return fmt::format("<details{}><summary>{}{}</summary>\n{}</details>\n",
+                       table.rows.size() > kMostRowsShown ? "" : " open", xml_text(headline), count, table_html(table));
 }
 
-std::string chart_html(const Chart& chart, const std::string& id) {
-    const PageTable numbers = table_of(chart);
-    const bool wide = numbers.columns.size() > 5 || chart.kind == ChartKind::floating_bars;
+bool needs_width(const Chart& chart) {
+    constexpr std::size_t kMostColumns = 5, kMostCategories = 6;
+    return table_of(chart).columns.size() > kMostColumns || chart.x.categories.size() > kMostCategories ||
+           chart.kind == ChartKind::floating_bars;
+}
+
+/// Two narrow charts stand beside each other; one without a neighbour is wide.
+std::vector<bool> widths_of(const std::vector<Chart>& charts) {
+    std::vector<bool> wide;
+    for (const Chart& chart : charts) wide.push_back(needs_width(chart));
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+        if (wide[i]) continue;
+        if (i + 1 < wide.size() && !wide[i + 1]) {
+            ++i;
+        } else {
+            wide[i] = true;
+        }
+    }
+    return wide;
+}
+
+std::string chart_html(const Chart& chart, bool wide, const std::string& id) {
     return fmt::format(
         "<figure class=\"{0}\"><figcaption><h3>{1}</h3><p>{2}</p></figcaption>\n"
         "<div class=\"canvas\"><canvas id=\"{3}\" role=\"img\" aria-label=\"{1}: {4}. The table below has its "
         "numbers.\"></canvas></div>\n{5}</figure>\n",
         wide ? "wide" : "half", xml_text(chart.title), xml_text(chart.caption), id,
-        xml_text(chart.y.measure.title() + " by " + chart.x.measure.title()), folded_html(numbers, "Numbers"));
+        xml_text(chart.y.measure.title() + " by " + chart.x.measure.title()), folded_html(table_of(chart), "Numbers"));
 }
 
 std::string facts_html(const std::vector<PageFact>& facts) {
@@ -139,10 +175,11 @@ std::string section_html(const PageSection& section, std::size_t number, std::ve
     if (!section.lead.empty()) html += fmt::format("<p class=\"lead\">{}</p>\n", xml_text(section.lead));
     html += facts_html(section.facts);
     if (!section.charts.empty()) html += "<div class=\"figures\">\n";
-    for (const Chart& chart : section.charts) {
+    const std::vector<bool> wide = widths_of(section.charts);
+    for (std::size_t i = 0; i < section.charts.size(); ++i) {
         const std::string id = fmt::format("chart-{}", charts.size() + 1);
-        html += chart_html(chart, id);
-        charts.push_back(chart_json(chart, id));
+        html += chart_html(section.charts[i], wide[i], id);
+        charts.push_back(chart_json(section.charts[i], id));
     }
     if (!section.charts.empty()) html += "</div>\n";
     for (const PageTable& table : section.tables) {
@@ -180,14 +217,18 @@ std::string page_html(const ReportPage& page) {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
+        "<meta name=\"color-scheme\" content=\"light "
+        "dark\">\n<title>{}</title>\n<style>\n{}</style>\n</head>\n<body>\n",
         kSecurityPolicy, xml_text(page.title), embedded(page_style_files()));
     html += fmt::format("<header><p class=\"brand\">Orrery</p>\n<h1>{}</h1>\n<p class=\"subtitle\">{}</p>\n",
                         xml_text(page.title), xml_text(page.subtitle));
     html += contents_html(page) + "</header>\n<main>\n";
-    html += "<noscript><p class=\"lead\">The charts need JavaScript; the tables hold all of their numbers.</p></noscript>\n";
+    html +=
+        "<noscript><p class=\"lead\">The charts need JavaScript; the tables hold all of their "
+        "numbers.</p></noscript>\n";
     html += sections + "</main>\n";
-    html += "<script type=\"application/json\" id=\"charts\">" + script_json(JsonValue(std::move(charts))) + "</script>\n";
+    html +=
+        "<script type=\"application/json\" id=\"charts\">" + script_json(JsonValue(std::move(charts))) + "</script>\n";
     html += "<script>\n" + embedded(chart_library_files()) + "</script>\n";
     html += "<script>\n" + embedded(page_script_files()) + "</script>\n";
     return html + "</body>\n</html>\n";

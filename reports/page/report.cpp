@@ -125,8 +125,8 @@ PageTable figures_table(const std::vector<ResultFile>& files) {
         for (const FigureUsed& used : figures_of(file.result)) {
             if (std::find(seen.begin(), seen.end(), used) != seen.end()) continue;
             seen.push_back(used);
-            table.rows.push_back({text_cell(used.what), number_cell(used.figure.value), text_cell(used.unit),
-                                  text_cell(used.figure.as_of.empty() ? "-" : used.figure.as_of),
+            table.rows.push_back({text_cell(used.what), number_cell(used.figure.value, NumberStyle::exact),
+                                  text_cell(used.unit), text_cell(used.figure.as_of.empty() ? "-" : used.figure.as_of),
                                   text_cell(used.figure.source)});
         }
     }
@@ -160,16 +160,18 @@ PageSection sources_section(const std::vector<ResultFile>& files, const ReportWo
             {text_cell(file.name), text_cell(file.schema), text_cell(std::visit(SubjectOf{}, file.result))});
         is_priced = is_priced || !figures_of(file.result).empty();
     }
-    PageSection section{.title = "Assumptions and sources",
-                        .lead = fmt::format("This page was written by orrery {} from the files below and holds no other "
-                                            "numbers than theirs.",
-                                            words.version),
-                        .tables = {std::move(inputs)}};
+    PageSection section{
+        .title = "Assumptions and sources",
+        .lead = fmt::format("This page was written by orrery {} from the files below and holds no other "
+                            "numbers than theirs.",
+                            words.version),
+        .tables = {std::move(inputs)}};
     for (PageTable& table : std::vector<PageTable>{figures_table(files), rates_table(files)}) {
         if (!table.rows.empty()) section.tables.push_back(std::move(table));
     }
-    section.notes = {"An interval of 90% holds the measured step time in 9 of 10 cases, as known from published runs; "
-                     "docs/accuracy.md of Orrery has the errors."};
+    section.notes = {
+        "An interval of 90% holds the measured step time in 9 of 10 cases, as known from published runs; "
+        "docs/accuracy.md of Orrery has the errors."};
     if (is_priced) {
         section.notes.emplace_back("Prices hold for the month stated; offers of providers differ by 2 to 5 times.");
     }
@@ -205,8 +207,7 @@ std::vector<std::string> schemas_shown() {
 }
 
 ResultFile result_from_json_text(const std::string& text, const std::string& file) {
-    const std::string schema =
-        JsonReader::parse(text, file, JsonPolicy::lenient).choice("schema", schemas_shown());
+    const std::string schema = JsonReader::parse(text, file, JsonPolicy::lenient).choice("schema", schemas_shown());
     for (const ResultKind& kind : kResultKinds) {
         if (schema == kind.schema) return {file, schema, kind.read(text, file)};
     }

@@ -29,8 +29,8 @@ struct ResultFile {
 [[nodiscard]] ResultFile result_from_json_text(const std::string& text, const std::string& file);
 
 struct ReportWords {
-    std::string title;    // empty: made of what the files are about
-    std::string version;  // of the orrery that makes the page
+    std::string title;                                                 // empty: made of what the files are about
+    std::string version;                                               // of the orrery that makes the page
     std::string (*date_after)(const std::string& start, double days);  // as for capacity_text
 };
 [[nodiscard]] ReportPage report_of(const std::vector<ResultFile>& files, const ReportWords& words);

@@ -44,7 +44,7 @@ std::string memory_label(const std::string& part) {
 
 /// As the parts are listed in records and explanations.
 const std::vector<std::string>& memory_order() {
-    static const std::vector<std::string> order{"parameters", "gathered",   "gradients",  "reductions",
+    static const std::vector<std::string> order{"parameters", "gathered",         "gradients",   "reductions",
                                                 "optimizer",  "optimizer_states", "activations", "transients"};
     return order;
 }
@@ -120,10 +120,11 @@ Chart streams_chart(const RunFacts& run) {
             .kind = ChartKind::stacked_bars,
             .x = {.measure = {"ranks"}, .scale = AxisScale::categories, .categories = names},
             .y = {.measure = {"time", "s"}, .categories = {}, .from_zero = true},
-            .series = part_series(exposed, {"compute", "tp", "cp", "ep", "dp", "dp_gather", "dp_replicate", "pp"}, 1,
-                                  label),
-            .caption = "Of one rank of each pipeline stage: computation, and what of each stream no computation hides; "
-                       "streams that are exposed at once count each."};
+            .series =
+                part_series(exposed, {"compute", "tp", "cp", "ep", "dp", "dp_gather", "dp_replicate", "pp"}, 1, label),
+            .caption =
+                "Of one rank of each pipeline stage: computation, and what of each stream no computation hides; "
+                "streams that are exposed at once count each."};
 }
 
 Chart steps_chart(const std::string& title, const Measure& measure, const std::vector<double>& values,
@@ -159,10 +160,8 @@ std::vector<PageFact> run_facts(const RunFacts& run) {
 }
 
 PageTable environment_table(const RunFacts& run) {
-    PageTable table{.title = "Where it ran",
-                    .columns = {{"what", "", true}, {"value", "", true}},
-                    .rows = {},
-                    .row_kind = "facts"};
+    PageTable table{
+        .title = "Where it ran", .columns = {{"what", "", true}, {"value", "", true}}, .rows = {}, .row_kind = "facts"};
     for (const auto& [what, value] : run.environment) table.rows.push_back({text_cell(what), text_cell(value)});
     return table;
 }
@@ -187,9 +186,9 @@ PageSection run_section(const RunFacts& run) {
     if (!run.ranks.empty()) section.charts.push_back(streams_chart(run));
     if (std::optional<Chart> memory = run_memory(run)) section.charts.push_back(std::move(*memory));
     if (run.step_seconds.size() > 1) {
-        section.charts.push_back(steps_chart("Step times", {"step time", "s"}, run.step_seconds, 1,
-                                             run.is_measured() ? "Of the measured steps, in order."
-                                                               : "Of the simulated steps, in order."));
+        section.charts.push_back(
+            steps_chart("Step times", {"step time", "s"}, run.step_seconds, 1,
+                        run.is_measured() ? "Of the measured steps, in order." : "Of the simulated steps, in order."));
     }
     if (run.losses.size() > 1) {
         section.charts.push_back(

@@ -87,8 +87,9 @@ Chart efficiency_chart(std::vector<ChartSeries> series) {
             .x = devices_axis(),
             .y = {.measure = {"efficiency", "", NumberStyle::percent}, .categories = {}},
             .series = std::move(series),
-            .caption = "Tokens a second for each device, beside those of the first point. The band is the 90% interval "
-                       "of a point's own step time; errors that all points share leave the efficiency as it is.",
+            .caption =
+                "Tokens a second for each device, beside those of the first point. The band is the 90% interval "
+                "of a point's own step time; errors that all points share leave the efficiency as it is.",
             .band = kStepBand};
 }
 
@@ -170,18 +171,16 @@ void add_costs(const ScalingCurve& curve, PageSection& section) {
             plain_series("", curve, [](const ScalingPoint& point) { return point.usd_per_billion_tokens; })));
     }
     if (curve.figures.watts) {
-        section.charts.push_back(one_line(
-            curve, "Energy of a billion tokens", {"energy", "kWh"},
-            "Each device draws its power under load all the time.",
-            plain_series("", curve, [](const ScalingPoint& point) { return point.kwh_per_billion_tokens; })));
+        section.charts.push_back(
+            one_line(curve, "Energy of a billion tokens", {"energy", "kWh"},
+                     "Each device draws its power under load all the time.",
+                     plain_series("", curve, [](const ScalingPoint& point) { return point.kwh_per_billion_tokens; })));
     }
 }
 
 PageTable points_table(const ScalingCurve& curve) {
     PageTable table{.title = "Best plan of each point",
                     .columns = {{"devices"},
-                                {"used"},
-                                {"sequences a step"},
                                 {"plan", "", true},
                                 {"step time", "s"},
                                 {"90% from", "s"},
@@ -191,8 +190,6 @@ PageTable points_table(const ScalingCurve& curve) {
                                 {"efficiency"},
                                 {"of added devices"},
                                 {"MFU"},
-                                {"HFU"},
-                                {"exposed communication", "s"},
                                 {"bubble"},
                                 {"peak memory", "GiB"},
                                 {"largest share", "", true}},
@@ -201,17 +198,14 @@ PageTable points_table(const ScalingCurve& curve) {
     const auto known = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
     const auto whole = [](auto value) { return number_cell(static_cast<double>(value), NumberStyle::whole); };
     for (const ScalingPoint* point : points_found(curve)) {
-        table.rows.push_back({whole(point->devices), whole(point->devices_used), whole(point->global_batch_size),
-                              text_cell(point->plan.implementation + ": " + plan_words(point->plan)),
-                              number_cell(point->step_time_s), number_cell(known(point->step_time_low_s)),
-                              number_cell(known(point->step_time_high_s)), whole(point->tokens_per_s),
-                              number_cell(point->speed_up), number_cell(point->efficiency, NumberStyle::percent),
-                              number_cell(point->marginal_efficiency, NumberStyle::percent),
-                              number_cell(point->mfu, NumberStyle::percent),
-                              number_cell(point->hfu, NumberStyle::percent),
-                              number_cell(point->exposed_communication_s),
-                              number_cell(point->bubble_fraction, NumberStyle::percent),
-                              number_cell(point->peak_memory_gib), text_cell(limit_words(*point))});
+        table.rows.push_back(
+            {whole(point->devices), text_cell(point->plan.implementation + ": " + plan_words(point->plan)),
+             number_cell(point->step_time_s), number_cell(known(point->step_time_low_s)),
+             number_cell(known(point->step_time_high_s)), whole(point->tokens_per_s), number_cell(point->speed_up),
+             number_cell(point->efficiency, NumberStyle::percent),
+             number_cell(point->marginal_efficiency, NumberStyle::percent),
+             number_cell(point->mfu, NumberStyle::percent), number_cell(point->bubble_fraction, NumberStyle::percent),
+             number_cell(point->peak_memory_gib), text_cell(limit_words(*point))});
     }
     return table;
 }
@@ -232,9 +226,9 @@ std::vector<PageFact> scaling_facts(const ScalingCurve& curve) {
          fmt::format("{} times as fast as on {}", format_fixed(last.speed_up, 1),
                      format_integer(found.front()->devices))},
         {fmt::format("Step on {} devices", format_integer(last.devices)), format_seconds(last.step_time_s),
-         last.step_time_high_s > 0 ? fmt::format("90%: {} to {}", format_seconds(last.step_time_low_s),
-                                                 format_seconds(last.step_time_high_s))
-                                   : ""}};
+         last.step_time_high_s > 0
+             ? fmt::format("90%: {} to {}", format_seconds(last.step_time_low_s), format_seconds(last.step_time_high_s))
+             : ""}};
     const std::string knee_note = fmt::format("the last point whose added devices bring at least {} of the first's",
                                               format_percent(program::kKneeEfficiency, 0));
     facts.push_back(last.devices == curve.knee_devices
@@ -265,10 +259,10 @@ std::string curve_name(const ScalingCurve& curve, const std::vector<ScalingCurve
 }  // namespace
 
 PageSection scaling_section(const ScalingCurve& curve) {
-    PageSection section{.title = fmt::format("Scaling of {} on {}", curve.model, curve.cluster),
-                        .lead = fmt::format("{}, {}; {}.", job_words(curve), fmt::join(curve.implementations, ", "),
-                                            curve.is_fixed_plan
-                                                ? "the plan of the first point with more replicas at the others"
+    PageSection section{
+        .title = fmt::format("Scaling of {} on {}", curve.model, curve.cluster),
+        .lead = fmt::format("{}, {}; {}.", job_words(curve), fmt::join(curve.implementations, ", "),
+                            curve.is_fixed_plan ? "the plan of the first point with more replicas at the others"
                                                 : "the best plan for each number of devices")};
     section.lead.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(section.lead.front())));
     for (const ScalingPoint& point : curve.points) {
@@ -291,7 +285,7 @@ PageSection scaling_section(const ScalingCurve& curve) {
     section.notes.insert(section.notes.begin(),
                          {"Of added devices: the tokens/s that the devices added since the point before bring, beside "
                           "those of as many devices of the first point.",
-                          "MFU: FLOPs of the model over the peak of the devices; HFU: with recomputed ones."});
+                          "MFU: FLOPs of the model over the peak of the devices."});
     return section;
 }
 
@@ -326,8 +320,9 @@ PageSection scaling_comparison(const std::vector<ScalingCurve>& curves) {
                                   .series = std::move(cost),
                                   .caption = "Of all devices that the job has, at the prices listed below."});
     }
-    section.notes = {"Efficiency is beside each curve's own first point: it compares how well clusters scale, not how "
-                     "fast they are."};
+    section.notes = {
+        "Efficiency is beside each curve's own first point: it compares how well clusters scale, not how "
+        "fast they are."};
     return section;
 }
 

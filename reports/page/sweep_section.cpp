@@ -78,8 +78,8 @@ SweepAxes axes_of(const InputSweep& sweep) {
     for (std::size_t i = 0; i < sweep.paths.size(); ++i) {
         std::vector<std::string> values = distinct_values(sweep, i);
         const bool factor = are_numbers(values, true), number = factor || are_numbers(values, false);
-        const bool better = i == 0 || (number && !axes.is_number) ||
-                            (number == axes.is_number && values.size() > axes.values.size());
+        const bool better =
+            i == 0 || (number && !axes.is_number) || (number == axes.is_number && values.size() > axes.values.size());
         if (!better) continue;
         axes.path = i;
         axes.is_number = number;
@@ -106,7 +106,8 @@ SweepAxes axes_of(const InputSweep& sweep) {
 }
 
 ChartAxis axis_of(const InputSweep& sweep, const SweepAxes& axes) {
-    ChartAxis axis{.measure = {last_key(sweep.paths[axes.path]), axes.is_factor ? "times the plan file's" : ""},
+    ChartAxis axis{.measure = {last_key(sweep.paths[axes.path]), axes.is_factor ? "times the plan file's" : "",
+                               NumberStyle::exact},
                    .categories = {}};
     if (!axes.is_number) {
         axis.scale = AxisScale::categories;
@@ -218,13 +219,13 @@ PageTable sweep_table(const InputSweep& sweep) {
             row.push_back(text_cell(point.reason));
             row.resize(table.columns.size(), text_cell("-"));
         } else {
-            row.insert(row.end(),
-                       {text_cell(plan_words(point.plan)), number_cell(point.step_time_s),
-                        number_cell(point.tokens_per_s, NumberStyle::whole),
-                        number_cell(one.speed, NumberStyle::percent), number_cell(point.mfu, NumberStyle::percent),
-                        number_cell(point.exposed_communication_s),
-                        number_cell(point.bubble_fraction, NumberStyle::percent), number_cell(point.peak_memory_gib),
-                        text_cell(one.fits ? "yes" : "no"), text_cell(limit_words(point))});
+            row.insert(
+                row.end(),
+                {text_cell(plan_words(point.plan)), number_cell(point.step_time_s),
+                 number_cell(point.tokens_per_s, NumberStyle::whole), number_cell(one.speed, NumberStyle::percent),
+                 number_cell(point.mfu, NumberStyle::percent), number_cell(point.exposed_communication_s),
+                 number_cell(point.bubble_fraction, NumberStyle::percent), number_cell(point.peak_memory_gib),
+                 text_cell(one.fits ? "yes" : "no"), text_cell(limit_words(point))});
         }
         table.rows.push_back(std::move(row));
     };
@@ -250,9 +251,8 @@ std::vector<PageFact> sweep_facts(const InputSweep& sweep) {
 
 /// What the tables do not say by themselves.
 void add_notes(const InputSweep& sweep, const SweepAxes& axes, PageSection& section) {
-    const auto misfits = std::count_if(sweep.points.begin(), sweep.points.end(), [](const SweepPoint& point) {
-        return point.point.is_found() && !point.fits;
-    });
+    const auto misfits = std::count_if(sweep.points.begin(), sweep.points.end(),
+                                       [](const SweepPoint& point) { return point.point.is_found() && !point.fits; });
     if (axes.is_number) {
         for (std::string& note : crossings(sweep, axes)) section.notes.push_back(std::move(note));
         if (sweep.replans) {
@@ -260,14 +260,16 @@ void add_notes(const InputSweep& sweep, const SweepAxes& axes, PageSection& sect
         }
     }
     if (misfits > 0) {
-        section.notes.push_back(fmt::format("{} points do not fit into the memory of the devices; they are predicted "
-                                            "as if they did.",
-                                            misfits));
+        section.notes.push_back(
+            fmt::format("{} points do not fit into the memory of the devices; they are predicted "
+                        "as if they did.",
+                        misfits));
     }
     if (axes.names.size() > kMostLines) {
-        section.notes.push_back(fmt::format("The charts show the first {} of {} combinations of the other inputs; the "
-                                            "table of all points has the rest.",
-                                            kMostLines, axes.names.size()));
+        section.notes.push_back(
+            fmt::format("The charts show the first {} of {} combinations of the other inputs; the "
+                        "table of all points has the rest.",
+                        kMostLines, axes.names.size()));
     }
     section.notes.emplace_back("Speed: tokens/s beside those of the plan file.");
 }
@@ -296,11 +298,10 @@ PageSection sweep_section(const InputSweep& sweep) {
                                           "With the 90% interval of the prediction.",
                                           [](const SweepPoint& one) { return one.point.step_time_s; },
                                           true}));
-    section.charts.push_back(sweep_chart(sweep, axes,
-                                         {"Peak memory",
-                                          {"peak memory", "GiB"},
-                                          "On the fullest device.",
-                                          [](const SweepPoint& one) { return one.point.peak_memory_gib; }}));
+    section.charts.push_back(sweep_chart(
+        sweep, axes, {"Peak memory", {"peak memory", "GiB"}, "On the fullest device.", [](const SweepPoint& one) {
+                          return one.point.peak_memory_gib;
+                      }}));
     section.tables = {sweep_table(sweep)};
     add_notes(sweep, axes, section);
     return section;

@@ -56,22 +56,18 @@ std::vector<ChartSeries> compared_series(const ValidationFacts& validation, cons
 }
 
 PageTable compared_table(const ValidationFacts& validation) {
-    PageTable table{.title = "All quantities",
-                    .columns = {{"plan", "", true},
-                                {"quantity", "", true},
-                                {"of", "", true},
-                                {"predicted"},
-                                {"measured"},
-                                {"error"}},
-                    .rows = {},
-                    .row_kind = "quantities"};
+    PageTable table{
+        .title = "All quantities",
+        .columns =
+            {{"plan", "", true}, {"quantity", "", true}, {"of", "", true}, {"predicted"}, {"measured"}, {"error"}},
+        .rows = {},
+        .row_kind = "quantities"};
     for (const ComparedPlan& plan : validation.comparisons) {
         for (const ComparedQuantity& row : plan.rows) {
-            table.rows.push_back(
-                {text_cell(plan.plan_name + (plan.judged ? "" : " (not judged)")),
-                 text_cell(row.quantity + (row.stream.empty() ? "" : ", " + row.stream)), text_cell(row.scope),
-                 number_cell(row.predicted), number_cell(row.measured),
-                 number_cell(row.error, NumberStyle::signed_percent)});
+            table.rows.push_back({text_cell(plan.plan_name + (plan.judged ? "" : " (not judged)")),
+                                  text_cell(row.quantity + (row.stream.empty() ? "" : ", " + row.stream)),
+                                  text_cell(row.scope), number_cell(row.predicted), number_cell(row.measured),
+                                  number_cell(row.error, NumberStyle::signed_percent)});
         }
     }
     return table;
@@ -96,8 +92,8 @@ Chart parts_chart(const ComparedPlan& plan) {
 std::vector<PageCell> error_row(const std::string& name, const SourceErrors& errors) {
     std::vector<PageCell> row{text_cell(name)};
     for (const std::optional<ErrorFacts>& one : {errors.step_time, errors.peak_memory}) {
-        row.push_back(number_cell(one ? std::optional(static_cast<double>(one->rows)) : std::nullopt,
-                                  NumberStyle::whole));
+        row.push_back(
+            number_cell(one ? std::optional(static_cast<double>(one->rows)) : std::nullopt, NumberStyle::whole));
         row.push_back(number_cell(one ? std::optional(one->median) : std::nullopt, NumberStyle::percent));
         row.push_back(number_cell(one ? std::optional(one->p90) : std::nullopt, NumberStyle::percent));
         row.push_back(number_cell(one ? std::optional(one->bias) : std::nullopt, NumberStyle::signed_percent));
@@ -199,8 +195,9 @@ PageSection published_section(const PublishedFacts& published) {
         section.charts.push_back(scatter_of("Peak memory", "peak memory", "GiB", std::move(memory), "run"));
     }
     section.tables = {sources_table(published)};
-    section.notes = {"Error: predicted over measured, less 1; its median and p90 are of absolute errors, its bias is "
-                     "the mean with the sign."};
+    section.notes = {
+        "Error: predicted over measured, less 1; its median and p90 are of absolute errors, its bias is "
+        "the mean with the sign."};
     return section;
 }
 
