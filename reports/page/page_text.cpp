@@ -67,7 +67,9 @@ std::string csv_lines(const PageSection& section, const PageTable& table) {
             const PageCell& cell = table.rows[i][k];
             text += fmt::format("{},{},{},{},{},{}\n", csv_field(section.title), csv_field(table.title), i + 1,
                                 csv_field(table.columns[k].header), csv_field(table.columns[k].unit),
-                                cell.value ? shortest(*cell.value) : csv_field(cell.text));
+                                cell.value         ? shortest(*cell.value)
+                                : cell.text == "-" ? ""
+                                                   : csv_field(cell.text));
         }
     }
     return text;

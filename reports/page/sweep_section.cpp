@@ -261,9 +261,9 @@ void add_notes(const InputSweep& sweep, const SweepAxes& axes, PageSection& sect
     }
     if (misfits > 0) {
         section.notes.push_back(
-            fmt::format("{} points do not fit into the memory of the devices; they are predicted "
-                        "as if they did.",
-                        misfits));
+            fmt::format("{} of {} points {} not fit into the memory of the devices; such points are predicted as if "
+                        "they did.",
+                        misfits, sweep.points.size(), misfits == 1 ? "does" : "do"));
     }
     if (axes.names.size() > kMostLines) {
         section.notes.push_back(

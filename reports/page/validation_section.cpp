@@ -163,8 +163,9 @@ PageSection validation_section(const ValidationFacts& validation) {
     }
     if (!errors.empty()) {
         std::sort(errors.begin(), errors.end());
-        section.facts = {{"Median error of the step time", format_percent(quantile(errors, 0.5)),
-                          fmt::format("of {} plans; at most {}", errors.size(), format_percent(errors.back()))}};
+        section.facts = {
+            {"Median error of the step time", format_percent(quantile(errors, 0.5)),
+             fmt::format("plans judged: {}; largest error {}", errors.size(), format_percent(errors.back()))}};
     }
     auto steps = compared_series(validation, "step_time_s", 1);
     if (!steps.empty()) section.charts.push_back(scatter_of("Step time", "step time", "s", std::move(steps), "plan"));
