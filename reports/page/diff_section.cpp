@@ -25,23 +25,24 @@ Chart waterfall(const std::string& title, const Measure& measure, double unit, c
                            {.name = "more", .role = SeriesRole::increase, .points = {}},
                            {.name = "less", .role = SeriesRole::decrease, .points = {}}},
                 .caption = caption};
-    std::int64_t sum = 0;
-    for (const DiffRow& row : rows) sum += row.before;
-    const auto add = [&](SeriesRole role, std::int64_t from, std::int64_t change) {
-        const std::int64_t low = std::min(from, from + change), high = std::max(from, from + change);
+    // In floating point, which is exact for all steps and memories that exist and has no overflow for others.
+    double sum = 0;
+    for (const DiffRow& row : rows) sum += static_cast<double>(row.before);
+    const auto add = [&](SeriesRole role, double from, double change) {
         const auto series = std::find_if(chart.series.begin(), chart.series.end(),
                                          [&](const ChartSeries& one) { return one.role == role; });
         series->points.push_back({.x = static_cast<double>(chart.x.categories.size() - 1),
-                                  .y = static_cast<double>(change) / unit,
-                                  .low = static_cast<double>(low) / unit,
-                                  .high = static_cast<double>(high) / unit});
+                                  .y = change / unit,
+                                  .low = std::min(from, from + change) / unit,
+                                  .high = std::max(from, from + change) / unit});
     };
     add(SeriesRole::total, 0, sum);
     for (const DiffRow& row : rows) {
         if (row.change() == 0) continue;
         chart.x.categories.push_back(part_label(row.what));
-        add(row.change() > 0 ? SeriesRole::increase : SeriesRole::decrease, sum, row.change());
-        sum += row.change();
+        const auto change = static_cast<double>(row.change());
+        add(change > 0 ? SeriesRole::increase : SeriesRole::decrease, sum, change);
+        sum += change;
     }
     chart.x.categories.emplace_back("after");
     add(SeriesRole::total, 0, sum);
@@ -54,19 +55,20 @@ PageTable changes_table(const std::string& title, const std::string& unit_name, 
                     .columns = {{"part", "", true}, {"before", unit_name}, {"after", unit_name}, {"change", unit_name}},
                     .rows = {},
                     .row_kind = "parts"};
-    DiffRow sum{.what = "sum"};
-    const auto add = [&](const std::string& what, const DiffRow& row) {
-        const auto cell = [&](std::int64_t value) { return number_cell(static_cast<double>(value) / unit); };
-        PageCell change = cell(row.change());
-        if (row.change() > 0) change.text.insert(0, "+");
-        table.rows.push_back({text_cell(what), cell(row.before), cell(row.after), change});
+    double sum_before = 0, sum_after = 0;
+    const auto add = [&](const std::string& what, double before, double after) {
+        const auto cell = [&](double value) { return number_cell(value / unit); };
+        PageCell change = cell(after - before);
+        if (after > before) change.text.insert(0, "+");
+        table.rows.push_back({text_cell(what), cell(before), cell(after), change});
     };
     for (const DiffRow& row : rows) {
-        add(part_label(row.what), row);
-        sum.before += row.before;
-        sum.after += row.after;
+        const auto before = static_cast<double>(row.before), after = static_cast<double>(row.after);
+        add(part_label(row.what), before, after);
+        sum_before += before;
+        sum_after += after;
     }
-    add(sum.what, sum);
+    add("sum", sum_before, sum_after);
     return table;
 }
 

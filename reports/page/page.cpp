@@ -13,20 +13,27 @@
 namespace orrery::reports {
 namespace {
 
+std::string whole_number(double value) {
+    constexpr double kLargestWritten = 1e15;
+    return std::abs(value) < kLargestWritten ? format_integer(std::llround(value)) : fmt::format("{:.3e}", value);
+}
+
 /// Four significant digits, without an exponent; whole from 1,000 on.
 std::string plain_number(double value) {
     constexpr double kGrouped = 1000;
     constexpr int kDigits = 4;
     if (value == 0) return "0";
-    if (std::abs(value) >= kGrouped) return format_integer(std::llround(value));
+    if (std::abs(value) >= kGrouped) return whole_number(value);
     const int before_point = static_cast<int>(std::floor(std::log10(std::abs(value)))) + 1;
     const int decimals = kDigits - before_point;
     if (decimals > kDigits + 3) return fmt::format("{:.3e}", value);
     return format_fixed(value, decimals);
 }
 
-bool has_interval(const ChartSeries& series) {
-    return std::any_of(series.points.begin(), series.points.end(),
+/// The ends of floating bars are no interval.
+bool has_interval(const Chart& chart, const ChartSeries& series) {
+    return chart.kind != ChartKind::floating_bars &&
+           std::any_of(series.points.begin(), series.points.end(),
                        [](const ChartPoint& point) { return point.low.has_value(); });
 }
 
@@ -64,7 +71,7 @@ PageTable place_table(const Chart& chart) {
         const bool alone = chart.series.size() == 1;
         const std::string name = alone ? chart.y.measure.name : series.name;
         table.columns.push_back({name, chart.y.measure.unit});
-        if (has_interval(series)) {
+        if (has_interval(chart, series)) {
             for (const std::string& end : {chart.low_name, chart.high_name}) {
                 table.columns.push_back({(alone ? "" : name + ", ") + end, chart.y.measure.unit});
             }
@@ -79,7 +86,7 @@ PageTable place_table(const Chart& chart) {
                                             [&](const ChartPoint& point) { return point.x == place; });
             const ChartPoint point = found == series.points.end() ? ChartPoint{} : *found;
             row.push_back(number_cell(point.y, chart.y.measure.style));
-            if (!has_interval(series)) continue;
+            if (!has_interval(chart, series)) continue;
             row.push_back(number_cell(point.low, chart.y.measure.style));
             row.push_back(number_cell(point.high, chart.y.measure.style));
         }
@@ -152,7 +159,7 @@ std::string number_text(double value, NumberStyle style) {
         case NumberStyle::exact:
             return shortest(value);
         case NumberStyle::whole:
-            return format_integer(std::llround(value));
+            return whole_number(value);
         case NumberStyle::percent:
             return format_percent(value);
         case NumberStyle::signed_percent:

@@ -225,7 +225,9 @@
       scale.ticks.callback = function (value) {
         const text = this.getLabelForValue(value);
         const most = isNarrow() ? 18 : 34;
-        return text.length > most ? text.slice(0, most - 1) + '…' : text;
+        if (text.length <= most) return text;
+        // The last keys of a path say more than the first.
+        return crosswise ? '…' + text.slice(1 - most) : text.slice(0, most - 1) + '…';
       };
     }
     if (name === 'x' && chart.kind === 'line' && axis.scale !== 'categories') {

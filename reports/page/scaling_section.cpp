@@ -212,9 +212,9 @@ PageTable points_table(const ScalingCurve& curve) {
 
 std::string job_words(const ScalingCurve& curve) {
     return curve.mode == program::ScalingMode::weak
-               ? fmt::format("weak scaling, {} sequences of {} tokens a step for each device",
+               ? fmt::format("Weak scaling, {} sequences of {} tokens a step for each device",
                              format_integer(curve.batch), format_integer(curve.sequence_length))
-               : fmt::format("strong scaling, {} sequences of {} tokens a step", format_integer(curve.batch),
+               : fmt::format("Strong scaling, {} sequences of {} tokens a step", format_integer(curve.batch),
                              format_integer(curve.sequence_length));
 }
 
@@ -261,10 +261,10 @@ std::string curve_name(const ScalingCurve& curve, const std::vector<ScalingCurve
 PageSection scaling_section(const ScalingCurve& curve) {
     PageSection section{
         .title = fmt::format("Scaling of {} on {}", curve.model, curve.cluster),
-        .lead = fmt::format("{}, {}; {}.", job_words(curve), fmt::join(curve.implementations, ", "),
-                            curve.is_fixed_plan ? "the plan of the first point with more replicas at the others"
-                                                : "the best plan for each number of devices")};
-    section.lead.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(section.lead.front())));
+        .lead = fmt::format("{}. {} {}.", job_words(curve),
+                            curve.is_fixed_plan ? "All points have the plan of the first, with more replicas; it is of"
+                                                : "Each point has the best plan of",
+                            fmt::join(curve.implementations, " or "))};
     for (const ScalingPoint& point : curve.points) {
         if (!point.is_found()) {
             section.notes.push_back(

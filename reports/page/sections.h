@@ -31,6 +31,8 @@ struct TornadoBar {
 };
 /// The inputs with the largest effects first.
 [[nodiscard]] Chart tornado_chart(std::vector<TornadoBar> bars);
+/// The same with the elasticities, in the order given.
+[[nodiscard]] PageTable tornado_table(const std::vector<TornadoBar>& bars);
 
 /// `date_after`: as for capacity_text.
 [[nodiscard]] PageSection capacity_section(const program::Capacity& capacity,

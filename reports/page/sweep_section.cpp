@@ -335,4 +335,17 @@ Chart tornado_chart(std::vector<TornadoBar> bars) {
     return chart;
 }
 
+PageTable tornado_table(const std::vector<TornadoBar>& bars) {
+    PageTable table{.title = "What the speed depends on",
+                    .columns = {{"input", "", true}, {"elasticity"}, {"speed at -10%"}, {"speed at +10%"}},
+                    .rows = {},
+                    .row_kind = "inputs"};
+    for (const TornadoBar& bar : bars) {
+        table.rows.push_back({text_cell(bar.path), number_cell(bar.elasticity),
+                              number_cell(bar.speed_at_low, NumberStyle::percent),
+                              number_cell(bar.speed_at_high, NumberStyle::percent)});
+    }
+    return table;
+}
+
 }  // namespace orrery::reports

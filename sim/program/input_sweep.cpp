@@ -1,5 +1,6 @@
 #include "sim/program/input_sweep.h"
 
+#include "core/error.h"
 #include "sim/program/result_readers.h"
 #include "sim/program/sweep_fields.h"
 
@@ -23,6 +24,14 @@ InputSweep sweep_from_json_text(const std::string& text, const std::string& file
     InputSweep sweep;
     read_fields(reader, sweep);
     reader.finish();
+    const auto check = [&](const std::string& key, const std::vector<std::string>& values) {
+        if (values.size() == sweep.paths.size()) return;
+        throw InputError(file, key, std::to_string(values.size()) + " values", "one for each of /paths");
+    };
+    check("/base_values", sweep.base_values);
+    for (std::size_t i = 0; i < sweep.points.size(); ++i) {
+        check("/points/" + std::to_string(i) + "/values", sweep.points[i].values);
+    }
     return sweep;
 }
 

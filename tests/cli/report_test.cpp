@@ -27,8 +27,8 @@ json charts_of(const std::string& html) {
 }
 
 TEST_F(Report, HtmlMarkdownAndCsvHaveTheSameNumbers) {
-    const CommandResult result = here.run({"report", "curve.json", "--output", "r.html", "--markdown", "r.md", "--csv",
-                                           "r.csv", "--title", "A <title>"});
+    const CommandResult result = here.run(
+        {"report", "curve.json", "--output", "r.html", "--markdown", "r.md", "--csv", "r.csv", "--title", "A <title>"});
     expect_done(result);
     EXPECT_EQ(result.out, "r.html: 2 sections, 7 charts\n");
     const json point = json::parse(here.read("curve.json")).at("points")[2];

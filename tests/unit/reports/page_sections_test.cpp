@@ -1,6 +1,4 @@
 // The sections of a page have the numbers of the results that they are made of.
-#include "reports/page/sections.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "reports/comparison.h"
 #include "reports/explanation.h"
 #include "reports/page/report.h"
+#include "reports/page/sections.h"
 #include "reports/row_predictions.h"
 #include "sim/program/result_readers.h"
 #include "tests/unit/reports/sample.h"
@@ -38,15 +37,16 @@ ScalingPoint point(std::int64_t devices, double step_time_s) {
 }
 
 ScalingCurve curve(const std::string& cluster = "dgx-h100") {
-    ScalingCurve curve{
-        .model = "gpt2",
-        .cluster = cluster,
-        .devices_per_node = 8,
-        .implementations = {"orrery"},
-        .sequence_length = 1024,
-        .batch = 8,
-        .points = {{.devices = 4, .global_batch_size = 8, .reason = "none of 3 plans fits"}, point(8, 4), point(16, 2.5)},
-        .figures = {.usd_per_device_hour = program::DatedFigure{3, "2026-09", "a list"}}};
+    ScalingCurve curve{.model = "gpt2",
+                       .cluster = cluster,
+                       .devices_per_node = 8,
+                       .implementations = {"orrery"},
+                       .sequence_length = 1024,
+                       .batch = 8,
+                       .points = {{.devices = 4, .global_batch_size = 8, .reason = "none of 3 plans fits"},
+                                  point(8, 4),
+                                  point(16, 2.5)},
+                       .figures = {.usd_per_device_hour = program::DatedFigure{3, "2026-09", "a list"}}};
     program::measure_scaling(curve);
     return curve;
 }
@@ -143,7 +143,7 @@ program::InputSweep sweep() {
                               .paths = {"training.micro_batch_size", "cluster.nic.bandwidth"},
                               .base_values = {"1", "50"},
                               .base = sweep_point({"1", "50"}, 1)};
-    sweep.points = {sweep_point({"1", "0.5x"}, 0.8), sweep_point({"1", "1x"}, 1), sweep_point({"1", "2x"}, 1.3),
+    sweep.points = {sweep_point({"1", "0.5x"}, 0.8), sweep_point({"1", "1x"}, 1),    sweep_point({"1", "2x"}, 1.3),
                     sweep_point({"2", "0.5x"}, 0.9), sweep_point({"2", "1x"}, 1.05), sweep_point({"2", "2x"}, 1.1)};
     sweep.points[5].fits = false;
     return sweep;
@@ -174,7 +174,8 @@ TEST(PageSections, ASweepOfNamesHasBarsAndReasonsLeaveGaps) {
     names.paths = {"parallelism.data_parallel"};
     names.base_values = {"ddp"};
     names.base.values = {"ddp"};
-    names.points = {sweep_point({"ddp"}, 1), {.values = {"zero9"}, .point = {.reason = "no such thing"}},
+    names.points = {sweep_point({"ddp"}, 1),
+                    {.values = {"zero9"}, .point = {.reason = "no such thing"}},
                     sweep_point({"zero1"}, 1.2)};
     const PageSection section = sweep_section(names);
     const Chart chart = chart_named(section, "Speed");
@@ -201,7 +202,11 @@ TEST(PageSections, MoreLinesThanCanBeReadAreOnlyInTheTable) {
 }
 
 TEST(PageSections, ATornadoHasTheLargestEffectFirst) {
-    const Chart chart = tornado_chart({{"small", 0.1, 0.99, 1.01}, {"large", -0.5, 1.06, 0.95}});
+    const std::vector<TornadoBar> bars{{"small", 0.1, 0.99, 1.01}, {"large", -0.5, 1.06, 0.95}};
+    const Chart chart = tornado_chart(bars);
+    EXPECT_EQ(table_of(chart).columns.size(), 3U) << "the ends of the bars are no intervals";
+    EXPECT_EQ(tornado_table(bars).rows[1][1].value, -0.5);
+    EXPECT_EQ(tornado_table(bars).rows[1][2].text, "106.0%");
     EXPECT_EQ(chart.x.categories, (std::vector<std::string>{"large", "small"}));
     EXPECT_EQ(chart.kind, ChartKind::floating_bars);
     EXPECT_NEAR(*chart.series[0].points[0].high, 0.06, 1e-12);
@@ -432,6 +437,9 @@ TEST(PageSections, OtherFilesAreRefusedWithWhatIsAllowed) {
         EXPECT_NE(message.find("my.plan.json: /schema: got \"orrery.plan/1\""), std::string::npos) << message;
         for (const std::string& schema : schemas_shown()) EXPECT_NE(message.find(schema), std::string::npos);
     }
+    program::InputSweep other = sweep();
+    other.points[0].values.pop_back();
+    EXPECT_THROW((void)result_from_json_text(program::to_json_text(other), "f"), InputError);
     EXPECT_THROW((void)result_from_json_text("{}", "f"), InputError);
     EXPECT_THROW((void)result_from_json_text("[]", "f"), InputError);
     EXPECT_THROW((void)result_from_json_text(R"({"schema": "orrery.run_record/1", "plan": "x"})", "f"), InputError);
