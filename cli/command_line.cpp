@@ -7,6 +7,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "cli/version.h"
 #include "core/error.h"
 #include "core/file.h"
 
@@ -32,7 +33,7 @@ bool is_plain_number(const std::string& text) {
 void add_commands(CLI::App& app, Action& chosen) {
     app.name("orrery");
     app.require_subcommand(1);
-    app.set_version_flag("--version", "orrery 0.1.0");
+    app.set_version_flag("--version", std::string("orrery ") + kVersion);
     app.footer(
         "Exit codes: 0 success, 1 the job failed, 2 the input is wrong, 3 no feasible plan, 70 a bug in Orrery, "
         "128 + the signal with which the user ended the command.");
@@ -42,6 +43,7 @@ void add_commands(CLI::App& app, Action& chosen) {
     add_whatif(app, chosen);
     add_merge(app, chosen);
     add_diff(app, chosen);
+    add_report(app, chosen);
     add_simulate(app, chosen);
     add_run(app, chosen);
     add_validate(app, chosen);

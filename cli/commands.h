@@ -27,6 +27,7 @@ void add_capacity(CLI::App& app, Action& chosen);
 void add_diff(CLI::App& app, Action& chosen);
 void add_whatif(CLI::App& app, Action& chosen);
 void add_merge(CLI::App& app, Action& chosen);
+void add_report(CLI::App& app, Action& chosen);
 void add_simulate(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 void add_validate(CLI::App& app, Action& chosen);

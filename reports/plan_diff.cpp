@@ -13,6 +13,7 @@
 
 #include "core/units.h"
 #include "reports/table.h"
+#include "reports/time_part.h"
 
 namespace orrery::reports {
 namespace {
@@ -100,13 +101,6 @@ std::vector<program::ChangedInput> changed_inputs(const program::Plan& before, c
 double tokens_per_s(const DiffSide& side) {
     const program::Training& training = side.program->plan->training;
     return static_cast<double>(training.global_batch_size * training.sequence_length) / side.record->step_time_s;
-}
-
-std::string part_label(const std::string& what) {
-    for (const TimePart part : kTimeParts) {
-        if (name_of(part) == what) return (is_communication(part) ? "exposed " : "") + label_of(part);
-    }
-    return what;
 }
 
 std::string milliseconds(std::int64_t picoseconds) {

@@ -47,10 +47,14 @@ std::string plan_words(const program::ChosenPlan& plan) {
     return text + fmt::format(" mb{}", plan.micro_batch_size) + savings_words(plan.memory);
 }
 
-std::string share_words(const program::LimitShare& share) {
-    std::string name(name_of(share.limit));
+std::string limit_name(program::Limit limit) {
+    std::string name(name_of(limit));
     std::replace(name.begin(), name.end(), '_', ' ');
-    return name + " " + format_percent(share.share, 0);
+    return name;
+}
+
+std::string share_words(const program::LimitShare& share) {
+    return limit_name(share.limit) + " " + format_percent(share.share, 0);
 }
 
 std::string limit_words(const program::ScalingPoint& point) {

@@ -10,6 +10,8 @@ namespace orrery::reports {
 /// Such as "tp4 pp8 dp32 zero1 interleaved-1f1b vpp5 mb1 norm"; what is 1, or as always, is left out.
 [[nodiscard]] std::string plan_words(const program::ChosenPlan& plan);
 
+/// "pipeline bubble".
+[[nodiscard]] std::string limit_name(program::Limit limit);
 /// "compute 78%".
 [[nodiscard]] std::string share_words(const program::LimitShare& share);
 /// The largest share of the step; "-" if the shares are not known.

@@ -212,4 +212,11 @@ std::string label_of(TimePart part) {
     return label;
 }
 
+std::string part_label(const std::string& name) {
+    for (const TimePart part : kTimeParts) {
+        if (name_of(part) == name) return (is_communication(part) ? "exposed " : "") + label_of(part);
+    }
+    return name;
+}
+
 }  // namespace orrery::reports

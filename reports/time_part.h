@@ -49,6 +49,8 @@ inline constexpr auto kTimeParts = enum_values<TimePart, kTimePartCount>();
 [[nodiscard]] std::string_view name_of(TimePart part);
 /// The same for tables: "matrix products", "pipeline bubble".
 [[nodiscard]] std::string label_of(TimePart part);
+/// The same of a name_of, with "exposed" before communication; other names as they are.
+[[nodiscard]] std::string part_label(const std::string& name);
 [[nodiscard]] constexpr bool is_compute(TimePart part) {
     return part <= TimePart::optimizer;
 }

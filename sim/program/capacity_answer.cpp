@@ -2,6 +2,7 @@
 
 #include "core/enum_names.h"
 #include "sim/program/capacity_fields.h"
+#include "sim/program/result_readers.h"
 
 namespace orrery::program {
 namespace {
@@ -21,6 +22,15 @@ std::string to_json_text(const Capacity& capacity) {
     json.set("schema", JsonValue(kCapacitySchema));
     write_fields(json, capacity);
     return json.text(2) + "\n";
+}
+
+Capacity capacity_from_json_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    reader.expect_schema(kCapacitySchema);
+    Capacity capacity;
+    read_fields(reader, capacity);
+    reader.finish();
+    return capacity;
 }
 
 }  // namespace orrery::program

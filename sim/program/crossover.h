@@ -20,8 +20,8 @@ struct Crossover {
     std::string path;                // keys of the plan file joined by dots
     std::vector<std::string> plans;  // names; of best plans, that of the file
     bool replans = false;            // the best plan for each value; otherwise those of the files
-    /// Ascending; the last value of one is the first of the next, to the share `accuracy`. Where plans change and change
-    /// back between two neighbours of the first values that are tried, that is not seen.
+    /// Ascending; the last value of one is the first of the next, to the share `accuracy`. Where plans change and
+    /// change back between two neighbours of the first values that are tried, that is not seen.
     std::vector<CrossoverRange> ranges;
     double accuracy = 0;
 };

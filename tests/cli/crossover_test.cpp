@@ -22,8 +22,9 @@ json crossover_of(const CommandResult& result) {
 /// stages send activations between nodes.
 void write_plans(const Workplace& here) {
     const auto plan = [&](const std::string& name, const std::vector<std::string>& flags) {
-        std::vector<std::string> words{"plan",   "--model", "llama3-8b", "--cluster", "dgx-h100", "--gpus",        "16",
-                                       "--seq",  "8192",    "--global-batch", "16",   "--top",    "1", "--output", name};
+        std::vector<std::string> words{"plan",   "--model", "llama3-8b", "--cluster", "dgx-h100",
+                                       "--gpus", "16",      "--seq",     "8192",      "--global-batch",
+                                       "16",     "--top",   "1",         "--output",  name};
         words.insert(words.end(), flags.begin(), flags.end());
         expect_done(here.run(words));
     };
@@ -40,8 +41,8 @@ double step_s(const Workplace& here, const std::string& plan, const std::string&
 TEST(Crossover, IsWhereTheFastestPlanChanges) {
     const Workplace here;
     write_plans(here);
-    const std::vector<std::string> words{"whatif", "wide.json", "--against", "deep.json",
-                                         "--crossover", std::string(kNic) + "=0.5..100"};
+    const std::vector<std::string> words{"whatif",    "wide.json",   "--against",
+                                         "deep.json", "--crossover", std::string(kNic) + "=0.5..100"};
     std::vector<std::string> as_json = words;
     as_json.emplace_back("--json");
     const json found = crossover_of(here.run(as_json));
@@ -69,13 +70,13 @@ TEST(Crossover, IsWhereTheFastestPlanChanges) {
 TEST(Crossover, OfBestPlansIsWhatTheSearchChooses) {
     const Workplace here;
     write_plans(here);
-    const json found = crossover_of(here.run({"whatif", "deep.json", "--replan", "--crossover",
-                                              std::string(kNic) + "=5..100", "--json"}));
+    const json found = crossover_of(
+        here.run({"whatif", "deep.json", "--replan", "--crossover", std::string(kNic) + "=5..100", "--json"}));
     for (const json& range : found.at("ranges")) {
         for (const auto& [end, point] : {std::pair("low", "at_low"), std::pair("high", "at_high")}) {
             if (&range != &found.at("ranges").back() && std::string(end) == "high") continue;  // the next plan's
-            const CommandResult best = here.run({"whatif", "deep.json", "--replan", "--json", "--set",
-                                                 std::string(kNic) + "=" + range.at(end).dump()});
+            const CommandResult best = here.run(
+                {"whatif", "deep.json", "--replan", "--json", "--set", std::string(kNic) + "=" + range.at(end).dump()});
             expect_done(best);
             EXPECT_EQ(json::parse(best.out).at("points").at(0).at("point"), range.at(point));
         }

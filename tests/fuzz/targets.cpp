@@ -5,6 +5,7 @@
 #include "models/model_checks.h"
 #include "models/model_spec.h"
 #include "reports/model_text.h"
+#include "reports/page/report.h"
 #include "reports/summary.h"
 #include "sim/engine/simulate.h"
 #include "sim/planner/planner.h"
@@ -27,6 +28,16 @@ namespace {
 using namespace topologies;
 
 const std::string kFile = "fuzz";
+
+/// Makes a page of the result like `orrery report`.
+void report(const std::string& text) {
+    const reports::ReportPage page = reports::report_of(
+        {reports::result_from_json_text(text, kFile)},
+        {.title = "", .version = "", .date_after = [](const std::string& start, double) { return start; }});
+    (void)reports::page_html(page);  // fails on NaN
+    (void)reports::page_markdown(page);
+    (void)reports::page_csv(page);
+}
 
 /// Imports the file like `orrery topo import`.
 void import_any(const std::string& text) {
@@ -154,6 +165,7 @@ const std::vector<Target>& targets() {
         {"rates", [](const std::string& text) { (void)program::rates_from_json_text(text, kFile); }},
         {"implementation", [](const std::string& text) { (void)models::implementation_from_json_text(text, kFile); }},
         {"collectives", read_collectives},
+        {"report", report},
         {"stored_file", [](const std::string& text) { (void)exec::stored_file_from_json_text(text, kFile); }},
     };
     return all;
