@@ -30,6 +30,12 @@ constexpr ResultKind kResultKinds[] = {
                             const std::string& file) { return Result(program::scaling_from_json_text(text, file)); }},
     {"orrery.whatif/1", [](const std::string& text,
                            const std::string& file) { return Result(program::sweep_from_json_text(text, file)); }},
+    {"orrery.tornado/1", [](const std::string& text,
+                            const std::string& file) { return Result(program::tornado_from_json_text(text, file)); }},
+    {"orrery.techniques/1",
+     [](const std::string& text, const std::string& file) {
+         return Result(program::techniques_from_json_text(text, file));
+     }},
     {"orrery.capacity/1", [](const std::string& text,
                              const std::string& file) { return Result(program::capacity_from_json_text(text, file)); }},
     {"orrery.diff/1",
@@ -45,6 +51,12 @@ struct SubjectOf {
     std::string operator()(const program::ScalingCurve& curve) const { return curve.model + " on " + curve.cluster; }
     std::string operator()(const program::InputSweep& sweep) const {
         return fmt::format("{}, {} on {}", sweep.plan, sweep.model, sweep.cluster);
+    }
+    std::string operator()(const program::Tornado& tornado) const {
+        return fmt::format("{}, {} on {}", tornado.plan, tornado.model, tornado.cluster);
+    }
+    std::string operator()(const program::TechniqueCurves& curves) const {
+        return curves.model + " on " + curves.cluster;
     }
     std::string operator()(const program::Capacity& capacity) const {
         std::string clusters;
@@ -68,6 +80,8 @@ struct SectionOf {
     const ReportWords& words;
     PageSection operator()(const program::ScalingCurve& curve) const { return scaling_section(curve); }
     PageSection operator()(const program::InputSweep& sweep) const { return sweep_section(sweep); }
+    PageSection operator()(const program::Tornado& tornado) const { return tornado_section(tornado); }
+    PageSection operator()(const program::TechniqueCurves& curves) const { return technique_section(curves); }
     PageSection operator()(const program::Capacity& capacity) const {
         return capacity_section(capacity, words.date_after);
     }
@@ -100,6 +114,9 @@ void add_comparisons(const std::vector<ResultFile>& files, ReportPage& page) {
 std::vector<FigureUsed> figures_of(const Result& result) {
     if (const auto* const curve = std::get_if<program::ScalingCurve>(&result)) {
         return figures_used(curve->figures, curve->cluster);
+    }
+    if (const auto* const techniques = std::get_if<program::TechniqueCurves>(&result)) {
+        return figures_used(techniques->figures, techniques->cluster);
     }
     std::vector<FigureUsed> figures;
     if (const auto* const capacity = std::get_if<program::Capacity>(&result)) {

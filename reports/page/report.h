@@ -11,11 +11,13 @@
 #include "sim/program/input_sweep.h"
 #include "sim/program/plan_diff.h"
 #include "sim/program/scaling_curve.h"
+#include "sim/program/technique_curves.h"
+#include "sim/program/tornado.h"
 
 namespace orrery::reports {
 
-using Result = std::variant<program::ScalingCurve, program::InputSweep, program::Capacity, program::PlanDiff, RunFacts,
-                            StepFacts, ValidationFacts, PublishedFacts>;
+using Result = std::variant<program::ScalingCurve, program::InputSweep, program::Tornado, program::TechniqueCurves,
+                            program::Capacity, program::PlanDiff, RunFacts, StepFacts, ValidationFacts, PublishedFacts>;
 
 struct ResultFile {
     std::string name, schema;

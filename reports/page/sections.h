@@ -10,6 +10,8 @@
 #include "sim/program/input_sweep.h"
 #include "sim/program/plan_diff.h"
 #include "sim/program/scaling_curve.h"
+#include "sim/program/technique_curves.h"
+#include "sim/program/tornado.h"
 
 namespace orrery::reports {
 
@@ -22,17 +24,8 @@ namespace orrery::reports {
 
 [[nodiscard]] PageSection sweep_section(const program::InputSweep& sweep);
 
-/// What an input does to the speed if it alone changes.
-struct TornadoBar {
-    std::string path;         // of the input
-    double elasticity = 0;    // d log(speed) / d log(input)
-    double speed_at_low = 1;  // tokens/s beside those of the base, with the input at -10%
-    double speed_at_high = 1;
-};
-/// The inputs with the largest effects first.
-[[nodiscard]] Chart tornado_chart(std::vector<TornadoBar> bars);
-/// The same with the elasticities, in the order given.
-[[nodiscard]] PageTable tornado_table(const std::vector<TornadoBar>& bars);
+[[nodiscard]] PageSection tornado_section(const program::Tornado& tornado);
+[[nodiscard]] PageSection technique_section(const program::TechniqueCurves& curves);
 
 /// `date_after`: as for capacity_text.
 [[nodiscard]] PageSection capacity_section(const program::Capacity& capacity,

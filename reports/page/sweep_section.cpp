@@ -307,45 +307,4 @@ PageSection sweep_section(const InputSweep& sweep) {
     return section;
 }
 
-Chart tornado_chart(std::vector<TornadoBar> bars) {
-    const auto reach = [](const TornadoBar& bar) {
-        return std::max(std::abs(bar.speed_at_low - 1), std::abs(bar.speed_at_high - 1));
-    };
-    std::stable_sort(bars.begin(), bars.end(),
-                     [&](const TornadoBar& a, const TornadoBar& b) { return reach(a) > reach(b); });
-    Chart chart{.title = "What the speed depends on",
-                .kind = ChartKind::floating_bars,
-                .x = {.measure = {"input"}, .scale = AxisScale::categories, .categories = {}},
-                .y = {.measure = {"change of the speed", "", NumberStyle::signed_percent}, .categories = {}},
-                .series = {{.name = "input -10%", .role = SeriesRole::value, .points = {}},
-                           {.name = "input +10%", .role = SeriesRole::value, .points = {}}},
-                .caption = "Tokens a second beside the base, if one input alone is 10% less or more."};
-    for (std::size_t i = 0; i < bars.size(); ++i) {
-        chart.x.categories.push_back(bars[i].path);
-        const auto add = [&](ChartSeries& series, double speed) {
-            const double change = speed - 1;
-            series.points.push_back({.x = static_cast<double>(i),
-                                     .y = change,
-                                     .low = std::min(change, 0.0),
-                                     .high = std::max(change, 0.0)});
-        };
-        add(chart.series[0], bars[i].speed_at_low);
-        add(chart.series[1], bars[i].speed_at_high);
-    }
-    return chart;
-}
-
-PageTable tornado_table(const std::vector<TornadoBar>& bars) {
-    PageTable table{.title = "What the speed depends on",
-                    .columns = {{"input", "", true}, {"elasticity"}, {"speed at -10%"}, {"speed at +10%"}},
-                    .rows = {},
-                    .row_kind = "inputs"};
-    for (const TornadoBar& bar : bars) {
-        table.rows.push_back({text_cell(bar.path), number_cell(bar.elasticity),
-                              number_cell(bar.speed_at_low, NumberStyle::percent),
-                              number_cell(bar.speed_at_high, NumberStyle::percent)});
-    }
-    return table;
-}
-
 }  // namespace orrery::reports

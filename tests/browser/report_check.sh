@@ -27,10 +27,12 @@ job=(--model gpt2 --seq 512 --implementation orrery)
 "$orrery" whatif a.plan.json --set cluster.intra_node.bandwidth_gb_per_s_per_direction=0.1x,0.5x,1x,2x \
     --set training.micro_batch_size=1,2 --output whatif-numbers.json >log
 "$orrery" whatif a.plan.json --set parallelism.data_parallel=ddp,zero1,zero3 --output whatif-names.json >log
+"$orrery" whatif a.plan.json --tornado --output tornado.json >log
+"$orrery" scale "${job[@]}" --cluster dgx-h100 --gpus 1..8 --global-batch 64 --by-technique --output techniques.json >log
 "$orrery" diff a.plan.json b.plan.json --output diff.json >log
 "$orrery" simulate b.plan.json --record record.json >log
 "$orrery" simulate b.plan.json --explain --json >explanation.json
 "$orrery" validate --rows "$sources/sim/published/data/nanotron-tp.json" --all --json >rows.json
-results=(scaling-h100 scaling-a100 capacity whatif-numbers whatif-names diff record explanation rows)
+results=(scaling-h100 scaling-a100 capacity whatif-numbers whatif-names tornado techniques diff record explanation rows)
 "$orrery" report "${results[@]/%/.json}" --title '</script><b>Title & "more"</b>' --output page.html >log
 node "$here/report_$part.mjs" "$chromium" "$work/page.html" "$axe"

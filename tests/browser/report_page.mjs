@@ -47,7 +47,7 @@ function seriesOf(section, title, role = 'value', place = 0) {
   const chart = charts.find((one) => one.section.includes(section) && one.title === title);
   return chart?.series.filter((one) => one.role === role)[place];
 }
-const ys = (series) => series?.data.map((point) => point === null ? null : point.y ?? point);
+const ys = (series) => series?.data.map((point) => point !== null && typeof point === 'object' ? point.y : point);
 const xs = (series) => series?.data.map((point) => point.x);
 
 function checkScaling(name) {
@@ -113,6 +113,34 @@ function checkSweeps() {
   const bars = charts.find((one) => one.section.includes('data_parallel') && one.title === 'Step time');
   check(JSON.stringify(bars?.labels) === JSON.stringify(names.points.map((point) => point.values[0])), 'whatif, names');
   checkValues(bars?.series[0].data, names.points.map((point) => point.point.step_time_s), 'whatif, bars');
+}
+
+function checkTornado() {
+  const tornado = result('tornado');
+  const bars = tornado.bars.filter((bar) => bar.less.point.reason || bar.more.point.reason ||
+    Math.max(Math.abs(bar.less.speed - 1), Math.abs(bar.more.speed - 1)) >= 5e-5).slice(0, 12);
+  const chart = charts.find((one) => one.title === 'What the speed depends on');
+  check(bars.length > 3 && JSON.stringify(chart?.labels) ===
+    JSON.stringify(bars.map((bar) => bar.path.replace('cluster.', ''))), 'tornado, inputs');
+  for (const [place, side] of ['less', 'more'].entries()) {
+    bars.forEach((bar, i) => {
+      const drawnBar = chart.series[place].data[i];
+      if (bar[side].point.reason) return check(drawnBar === null || drawnBar.every((end) => end === null),
+        `tornado, a value that breaks a rule: ${JSON.stringify(drawnBar)}`);
+      const change = bar[side].speed - 1;
+      checkValues(drawnBar, [Math.min(change, 0), Math.max(change, 0)], `tornado, ${bar.path}, ${side}`);
+    });
+  }
+}
+
+function checkTechniques() {
+  const curves = result('techniques');
+  curves.techniques.forEach((curve, i) => {
+    const speedUps = curve.points.map((point) => point.point.reason ? null : point.point.speed_up);
+    const line = seriesOf('Each technique alone', 'Speed-up', 'value', i);
+    check(line?.label === curve.technique, 'techniques: names');
+    checkValues(ys(line), speedUps, `techniques, ${curve.technique}`);
+  });
 }
 
 function checkDiff() {
@@ -212,6 +240,8 @@ try {
       checkScaling('scaling-a100');
       checkCapacity();
       checkSweeps();
+      checkTornado();
+      checkTechniques();
       checkDiff();
       checkRuns();
       await checkChanges(page);

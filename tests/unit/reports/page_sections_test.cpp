@@ -201,18 +201,57 @@ TEST(PageSections, MoreLinesThanCanBeReadAreOnlyInTheTable) {
     EXPECT_NE(section.notes[0].find("the first 8 of 9 combinations"), std::string::npos);
 }
 
+program::TornadoBar bar(const std::string& path, double elasticity, double less, double more) {
+    program::TornadoBar bar{.path = path, .value = "50.0", .elasticity = elasticity};
+    bar.less = {.values = {"0.9x"}, .point = point(8, 4 / less), .speed = less};
+    bar.more = {.values = {"1.1x"}, .point = point(8, 4 / more), .speed = more};
+    return bar;
+}
+
 TEST(PageSections, ATornadoHasTheLargestEffectFirst) {
-    const std::vector<TornadoBar> bars{{"small", 0.1, 0.99, 1.01}, {"large", -0.5, 1.06, 0.95}};
-    const Chart chart = tornado_chart(bars);
-    EXPECT_EQ(table_of(chart).columns.size(), 3U) << "the ends of the bars are no intervals";
-    EXPECT_EQ(tornado_table(bars).rows[1][1].value, -0.5);
-    EXPECT_EQ(tornado_table(bars).rows[1][2].text, "106.0%");
-    EXPECT_EQ(chart.x.categories, (std::vector<std::string>{"large", "small"}));
+    program::Tornado tornado{.model = "gpt2", .cluster = "dgx-h100", .plan = "small"};
+    tornado.base.point = point(8, 4);
+    tornado.bars = {bar("cluster.nic.bandwidth", 0.1, 0.99, 1.01), bar("cluster.device.peak", -0.5, 0.95, 1.06),
+                    bar("cluster.unused", 0, 1, 1), bar("cluster.refused", 0.2, 0.98, 1)};
+    tornado.bars.back().more.point = {.devices = 8, .global_batch_size = 8, .reason = "got 1.1; allowed: at most 1"};
+    program::rank(tornado);
+    const PageSection section = tornado_section(program::tornado_from_json_text(to_json_text(tornado), "t.json"));
+    const Chart& chart = section.charts.at(0);
+    EXPECT_EQ(chart.x.categories, (std::vector<std::string>{"device.peak", "refused", "nic.bandwidth"}));
     EXPECT_EQ(chart.kind, ChartKind::floating_bars);
-    EXPECT_NEAR(*chart.series[0].points[0].high, 0.06, 1e-12);
-    EXPECT_DOUBLE_EQ(*chart.series[0].points[0].low, 0);
-    EXPECT_NEAR(*chart.series[1].points[0].low, -0.05, 1e-12);
-    EXPECT_NEAR(*chart.series[1].points[1].y, 0.01, 1e-12);
+    EXPECT_EQ(table_of(chart).columns.size(), 3U) << "the ends of the bars are no intervals";
+    EXPECT_NEAR(*chart.series[0].points[0].low, -0.05, 1e-12);
+    EXPECT_DOUBLE_EQ(*chart.series[0].points[0].high, 0);
+    EXPECT_NEAR(*chart.series[1].points[0].high, 0.06, 1e-12);
+    EXPECT_FALSE(chart.series[1].points[1].y.has_value());
+    EXPECT_EQ(section.tables.at(0).rows.at(0)[2].value, -0.5);
+    EXPECT_EQ(section.tables.at(0).rows.at(0)[4].text, "106.0%");
+    EXPECT_EQ(section.facts.at(1).value, "device.peak");
+    EXPECT_EQ(section.notes.at(0), "got 1.1; allowed: at most 1");
+    EXPECT_NE(section.notes.back().find("1 further input"), std::string::npos);
+}
+
+TEST(PageSections, TechniquesAreComparedWithOnePlan) {
+    program::TechniqueCurves curves{
+        .model = "gpt2", .cluster = "dgx-h100", .implementations = {"orrery"}, .sequence_length = 1024, .batch = 8};
+    const program::TechniquePoint none{.point = {.devices = 4, .global_batch_size = 8, .reason = "12 heads"},
+                                       .obstacle = program::Obstacle::heads};
+    curves.techniques = {{program::Technique::ddp, {{point(1, 4)}, {point(2, 2)}, {point(4, 1.25)}}},
+                         {program::Technique::tp, {{point(1, 4)}, {point(2, 3.5)}, none}}};
+    program::measure_techniques(curves);
+    const PageSection section = technique_section(program::techniques_from_json_text(to_json_text(curves), "t.json"));
+    const Chart speed_up = chart_named(section, "Speed-up"), efficiency = chart_named(section, "Efficiency");
+    ASSERT_EQ(speed_up.series.size(), 3U);
+    EXPECT_EQ(speed_up.series[2].role, SeriesRole::ideal);
+    EXPECT_DOUBLE_EQ(*speed_up.series[0].points[2].y, 3.2);
+    EXPECT_DOUBLE_EQ(*speed_up.series[2].points[2].y, 4);
+    EXPECT_DOUBLE_EQ(*efficiency.series[0].points[2].y, 0.8);
+    EXPECT_FALSE(efficiency.series[1].points[2].y.has_value());
+    const PageTable& pays = section.tables.at(0);
+    EXPECT_EQ(pays.rows.at(0)[1].value, 4);
+    EXPECT_EQ(pays.rows.at(1)[1].value, 1);
+    EXPECT_EQ(pays.rows.at(1)[2].text, "4");
+    EXPECT_EQ(pays.rows.at(1)[3].text, "heads");
 }
 
 program::CapacitySize size(std::int64_t devices, double days, std::int64_t spare = 0) {
