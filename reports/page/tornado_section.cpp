@@ -25,13 +25,14 @@ std::string short_path(const std::string& path) {
 
 Chart tornado_chart(const Tornado& tornado, const std::vector<const TornadoBar*>& bars) {
     const std::string change = format_percent(tornado.change, 0);
-    Chart chart{.title = "What the speed depends on",
-                .kind = ChartKind::floating_bars,
-                .x = {.measure = {"input"}, .scale = AxisScale::categories, .categories = {}},
-                .y = {.measure = {"change of the speed", "", NumberStyle::signed_percent}, .categories = {}},
-                .series = {{.name = "input -" + change, .role = SeriesRole::value, .points = {}},
-                           {.name = "input +" + change, .role = SeriesRole::value, .points = {}}},
-                .caption = fmt::format("Tokens a second beside the base, if one input alone is {} less or more.", change)};
+    Chart chart{
+        .title = "What the speed depends on",
+        .kind = ChartKind::floating_bars,
+        .x = {.measure = {"input"}, .scale = AxisScale::categories, .categories = {}},
+        .y = {.measure = {"change of the speed", "", NumberStyle::signed_percent}, .categories = {}},
+        .series = {{.name = "input -" + change, .role = SeriesRole::value, .points = {}},
+                   {.name = "input +" + change, .role = SeriesRole::value, .points = {}}},
+        .caption = fmt::format("Tokens a second beside the base, if one input alone is {} less or more.", change)};
     for (const TornadoBar* bar : bars) {
         const auto at = static_cast<double>(chart.x.categories.size());
         chart.x.categories.push_back(short_path(bar->path));
@@ -88,15 +89,15 @@ PageSection tornado_section(const Tornado& tornado) {
     }
     if (!bars.empty()) {
         const TornadoBar& largest = *bars.front();
-        section.facts.push_back({"Largest effect", short_path(largest.path),
-                                 fmt::format("{} of speed", format_percent(largest.effect()))});
+        section.facts.push_back(
+            {"Largest effect", short_path(largest.path), fmt::format("{} of speed", format_percent(largest.effect()))});
         section.tables = {tornado_table(tornado, bars)};
         bars.resize(std::min(bars.size(), kMostBars));
         section.charts = {tornado_chart(tornado, bars)};
     }
-    section.notes.push_back(fmt::format(
-        "The elasticity is the percentage by which the step lengthens for each percent of the input, {}.",
-        tornado.replans ? "between the two best plans" : "by the derivative of the simulation"));
+    section.notes.push_back(
+        fmt::format("The elasticity is the percentage by which the step lengthens for each percent of the input, {}.",
+                    tornado.replans ? "between the two best plans" : "by the derivative of the simulation"));
     const std::size_t others = tornado.bars.size() - (section.tables.empty() ? 0 : section.tables.front().rows.size());
     if (others > 0) {
         section.notes.push_back(fmt::format("{} further input{} no effect.", others, others == 1 ? " has" : "s have"));
