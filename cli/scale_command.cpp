@@ -165,9 +165,11 @@ int scale_by_technique(const ScaleOptions& options, const models::ModelSpec& mod
 
 int scale(const ScaleOptions& options) {
     check_batch(options);
-    check_outputs(
-        {{"--csv", options.csv}, {"--output", options.output}, {"--db", options.store.db}},
-        {{"--model", options.model}, {"--cluster", options.cluster}, {"--catalogue", options.costs.catalogue}});
+    check_outputs({{"--csv", options.csv}, {"--output", options.output}, {"--db", options.store.db}},
+                  {{"--model", options.model},
+                   {"--cluster", options.cluster},
+                   {"--catalogue", options.costs.catalogue},
+                   {"--price-csv", options.costs.price_csv}});
     const std::vector<std::int64_t> counts = device_counts(options.counts, "--gpus");
     const models::ModelSpec model = models::load_model(options.model, options.parts);
     check_together(options);

@@ -129,8 +129,9 @@ int find_crossover(const WhatIfOptions& options, WhatIfJob job) {
 int what_if(const WhatIfOptions& options) {
     check_store(options.store,
                 {{"--csv", options.csv}, {"--output", options.output}, {"--json", options.json ? "--json" : ""}});
-    check_outputs({{"--csv", options.csv}, {"--output", options.output}, {"--db", options.store.db}},
-                  {{"the plan", options.plan}});
+    NamedPaths inputs{{"the plan", options.plan}};
+    for (const std::string& path : options.against) inputs.emplace_back("--against", path);
+    check_outputs({{"--csv", options.csv}, {"--output", options.output}, {"--db", options.store.db}}, inputs);
     WhatIfJob job(options.plan);
     job.replans = options.replans;
     job.memory_margin_gib = options.memory_margin_gib;

@@ -394,4 +394,40 @@ void write_fields(JsonValue& json, const Object& object) {
     });
 }
 
+/// A file that holds one object, with its schema as the first key. Ends in a newline.
+template <HasFields Object>
+[[nodiscard]] std::string document_text(const char* schema, const Object& object) {
+    JsonValue json = JsonValue::object();
+    json.set("schema", JsonValue(schema));
+    write_fields(json, object);
+    return json.text(2) + "\n";
+}
+
+/// Throws InputError naming `file` if the text is not such a file of this schema.
+template <HasFields Object>
+[[nodiscard]] Object object_of_document(const char* schema, const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    reader.expect_schema(schema);
+    Object object;
+    read_fields(reader, object);
+    reader.finish();
+    return object;
+}
+
+/// The object alone, on one line, and back.
+template <HasFields Object>
+[[nodiscard]] std::string object_text(const Object& object) {
+    JsonValue json = JsonValue::object();
+    write_fields(json, object);
+    return json.text();
+}
+template <HasFields Object>
+[[nodiscard]] Object object_of_text(const std::string& text, const std::string& file) {
+    const JsonReader reader = JsonReader::parse(text, file);
+    Object object;
+    read_fields(reader, object);
+    reader.finish();
+    return object;
+}
+
 }  // namespace orrery

@@ -17,13 +17,6 @@ using program::SweepPoint;
 using program::Tornado;
 using program::TornadoBar;
 
-/// Effects below this share are not shown.
-constexpr double kLeastEffect = 5e-5;
-
-bool is_refused(const TornadoBar& bar) {
-    return !bar.less.point.is_found() || !bar.more.point.is_found();
-}
-
 std::string effect_words(const SweepPoint& point) {
     if (!point.point.is_found()) return "no plan";
     return format_signed_percent(point.speed - 1, 2) + (point.fits ? "" : " (does not fit)");
@@ -44,7 +37,7 @@ std::string tornado_text(const Tornado& tornado) {
     Table table(columns);
     std::vector<std::string> others, reasons;
     for (const TornadoBar& bar : tornado.bars) {
-        if (bar.effect() < kLeastEffect && !is_refused(bar)) {
+        if (!bar.matters()) {
             others.push_back(bar.path);
             continue;
         }

@@ -8,7 +8,6 @@
 #include "core/json_reader.h"
 #include "reports/page/sections.h"
 #include "reports/plan_words.h"
-#include "sim/program/result_readers.h"
 
 namespace orrery::reports {
 namespace {
@@ -32,6 +31,10 @@ constexpr ResultKind kResultKinds[] = {
                            const std::string& file) { return Result(program::sweep_from_json_text(text, file)); }},
     {"orrery.tornado/1", [](const std::string& text,
                             const std::string& file) { return Result(program::tornado_from_json_text(text, file)); }},
+    {"orrery.crossover/1",
+     [](const std::string& text, const std::string& file) {
+         return Result(program::crossover_from_json_text(text, file));
+     }},
     {"orrery.techniques/1",
      [](const std::string& text, const std::string& file) {
          return Result(program::techniques_from_json_text(text, file));
@@ -58,6 +61,9 @@ struct SubjectOf {
     std::string operator()(const program::TechniqueCurves& curves) const {
         return curves.model + " on " + curves.cluster;
     }
+    std::string operator()(const program::Crossover& crossover) const {
+        return crossover.model + " on " + crossover.cluster;
+    }
     std::string operator()(const program::Capacity& capacity) const {
         std::string clusters;
         for (const program::CapacityAnswer& answer : capacity.answers) {
@@ -81,6 +87,7 @@ struct SectionOf {
     PageSection operator()(const program::ScalingCurve& curve) const { return scaling_section(curve); }
     PageSection operator()(const program::InputSweep& sweep) const { return sweep_section(sweep); }
     PageSection operator()(const program::Tornado& tornado) const { return tornado_section(tornado); }
+    PageSection operator()(const program::Crossover& crossover) const { return crossover_section(crossover); }
     PageSection operator()(const program::TechniqueCurves& curves) const { return technique_section(curves); }
     PageSection operator()(const program::Capacity& capacity) const {
         return capacity_section(capacity, words.date_after);

@@ -8,6 +8,7 @@
 #include "reports/page/page.h"
 #include "reports/page/run_facts.h"
 #include "sim/program/capacity_answer.h"
+#include "sim/program/crossover.h"
 #include "sim/program/input_sweep.h"
 #include "sim/program/plan_diff.h"
 #include "sim/program/scaling_curve.h"
@@ -16,8 +17,9 @@
 
 namespace orrery::reports {
 
-using Result = std::variant<program::ScalingCurve, program::InputSweep, program::Tornado, program::TechniqueCurves,
-                            program::Capacity, program::PlanDiff, RunFacts, StepFacts, ValidationFacts, PublishedFacts>;
+using Result = std::variant<program::ScalingCurve, program::InputSweep, program::Tornado, program::Crossover,
+                            program::TechniqueCurves, program::Capacity, program::PlanDiff, RunFacts, StepFacts,
+                            ValidationFacts, PublishedFacts>;
 
 struct ResultFile {
     std::string name, schema;

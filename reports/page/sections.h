@@ -7,6 +7,7 @@
 #include "reports/page/page.h"
 #include "reports/page/run_facts.h"
 #include "sim/program/capacity_answer.h"
+#include "sim/program/crossover.h"
 #include "sim/program/input_sweep.h"
 #include "sim/program/plan_diff.h"
 #include "sim/program/scaling_curve.h"
@@ -25,6 +26,7 @@ namespace orrery::reports {
 [[nodiscard]] PageSection sweep_section(const program::InputSweep& sweep);
 
 [[nodiscard]] PageSection tornado_section(const program::Tornado& tornado);
+[[nodiscard]] PageSection crossover_section(const program::Crossover& crossover);
 [[nodiscard]] PageSection technique_section(const program::TechniqueCurves& curves);
 
 /// `date_after`: as for capacity_text.

@@ -14,8 +14,6 @@ using program::TornadoBar;
 
 /// More bars than these are not drawn.
 constexpr std::size_t kMostBars = 12;
-/// Effects below this share are not shown.
-constexpr double kShownEffect = 5e-5;
 
 /// Without the key above all of them.
 std::string short_path(const std::string& path) {
@@ -81,8 +79,7 @@ PageSection tornado_section(const Tornado& tornado) {
                             tornado.replans ? "each point has the best plan for its values" : "all have the same plan"),
         .facts = {{"Step with the values of the file", format_seconds(tornado.base.point.step_time_s), ""}}};
     for (const TornadoBar& bar : tornado.bars) {
-        const bool is_refused = !bar.less.point.is_found() || !bar.more.point.is_found();
-        if (bar.effect() >= kShownEffect || is_refused) bars.push_back(&bar);
+        if (bar.matters()) bars.push_back(&bar);
         for (const SweepPoint* point : {&bar.less, &bar.more}) {
             if (!point->point.is_found()) section.notes.push_back(point->point.reason);
         }

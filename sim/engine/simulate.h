@@ -50,8 +50,8 @@ struct WorkTimes {
 [[nodiscard]] WorkTimes work_times(const program::Program& program, const topologies::Cluster& cluster,
                                    const CostModel& cost, const CommunicationCost& communication);
 
-/// What an input changes. The derivatives leave out what it changes of the shares of a device and of the fabric's links
-/// that work draws on: these are rounded to a few steps.
+/// What an input changes. Two effects have no derivative: on the share of its device that computation takes, which is
+/// rounded to a few steps, and on the load of links of the fabric.
 struct InputChange {
     WorkTimes less, more;  // with a smaller and a larger value of the input; both have the shape of the job's own
     double log_ratio = 0;  // ln(larger value / smaller value)

@@ -2,7 +2,6 @@
 
 #include "core/enum_names.h"
 #include "sim/program/capacity_fields.h"
-#include "sim/program/result_readers.h"
 
 namespace orrery::program {
 namespace {
@@ -18,19 +17,11 @@ std::string_view name_of(CapacityLimit limit) {
 }
 
 std::string to_json_text(const Capacity& capacity) {
-    JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kCapacitySchema));
-    write_fields(json, capacity);
-    return json.text(2) + "\n";
+    return document_text(kCapacitySchema, capacity);
 }
 
 Capacity capacity_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kCapacitySchema);
-    Capacity capacity;
-    read_fields(reader, capacity);
-    reader.finish();
-    return capacity;
+    return object_of_document<Capacity>(kCapacitySchema, text, file);
 }
 
 }  // namespace orrery::program

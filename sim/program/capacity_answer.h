@@ -70,6 +70,7 @@ struct Capacity {
 
 /// `orrery.capacity/1`.
 [[nodiscard]] std::string to_json_text(const Capacity& capacity);
+[[nodiscard]] Capacity capacity_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::program
 

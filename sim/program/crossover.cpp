@@ -10,10 +10,11 @@ constexpr const char* kCrossoverSchema = "orrery.crossover/1";
 }  // namespace
 
 std::string to_json_text(const Crossover& crossover) {
-    JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kCrossoverSchema));
-    write_fields(json, crossover);
-    return json.text(2) + "\n";
+    return document_text(kCrossoverSchema, crossover);
+}
+
+Crossover crossover_from_json_text(const std::string& text, const std::string& file) {
+    return object_of_document<Crossover>(kCrossoverSchema, text, file);
 }
 
 }  // namespace orrery::program

@@ -28,5 +28,6 @@ struct Crossover {
 
 /// `orrery.crossover/1`.
 [[nodiscard]] std::string to_json_text(const Crossover& crossover);
+[[nodiscard]] Crossover crossover_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::program

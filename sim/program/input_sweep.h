@@ -31,5 +31,6 @@ struct InputSweep {
 
 /// `orrery.whatif/1`.
 [[nodiscard]] std::string to_json_text(const InputSweep& sweep);
+[[nodiscard]] InputSweep sweep_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::program

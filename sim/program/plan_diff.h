@@ -32,5 +32,6 @@ struct PlanDiff {
 
 /// `orrery.diff/1`.
 [[nodiscard]] std::string to_json_text(const PlanDiff& diff);
+[[nodiscard]] PlanDiff diff_from_json_text(const std::string& text, const std::string& file);
 
 }  // namespace orrery::program

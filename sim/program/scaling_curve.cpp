@@ -89,33 +89,19 @@ void measure_scaling(ScalingCurve& curve) {
 }
 
 std::string to_json_text(const ScalingPoint& point) {
-    JsonValue json = JsonValue::object();
-    write_fields(json, point);
-    return json.text();
+    return object_text(point);
 }
 
 ScalingPoint scaling_point_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    ScalingPoint point;
-    read_fields(reader, point);
-    reader.finish();
-    return point;
+    return object_of_text<ScalingPoint>(text, file);
 }
 
 std::string to_json_text(const ScalingCurve& curve) {
-    JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kScalingSchema));
-    write_fields(json, curve);
-    return json.text(2) + "\n";
+    return document_text(kScalingSchema, curve);
 }
 
 ScalingCurve scaling_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kScalingSchema);
-    ScalingCurve curve;
-    read_fields(reader, curve);
-    reader.finish();
-    return curve;
+    return object_of_document<ScalingCurve>(kScalingSchema, text, file);
 }
 
 }  // namespace orrery::program

@@ -83,19 +83,11 @@ void measure_techniques(TechniqueCurves& curves) {
 }
 
 std::string to_json_text(const TechniqueCurves& curves) {
-    JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kTechniquesSchema));
-    write_fields(json, curves);
-    return json.text(2) + "\n";
+    return document_text(kTechniquesSchema, curves);
 }
 
 TechniqueCurves techniques_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kTechniquesSchema);
-    TechniqueCurves curves;
-    read_fields(reader, curves);
-    reader.finish();
-    return curves;
+    return object_of_document<TechniqueCurves>(kTechniquesSchema, text, file);
 }
 
 }  // namespace orrery::program

@@ -9,6 +9,7 @@ namespace orrery::program {
 namespace {
 
 constexpr const char* kTornadoSchema = "orrery.tornado/1";
+constexpr double kLeastEffect = 5e-5;
 
 }  // namespace
 
@@ -20,25 +21,21 @@ double TornadoBar::effect() const {
     return effect;
 }
 
+bool TornadoBar::matters() const {
+    return effect() >= kLeastEffect || !less.point.is_found() || !more.point.is_found();
+}
+
 void rank(Tornado& tornado) {
     std::stable_sort(tornado.bars.begin(), tornado.bars.end(),
                      [](const TornadoBar& a, const TornadoBar& b) { return a.effect() > b.effect(); });
 }
 
 std::string to_json_text(const Tornado& tornado) {
-    JsonValue json = JsonValue::object();
-    json.set("schema", JsonValue(kTornadoSchema));
-    write_fields(json, tornado);
-    return json.text(2) + "\n";
+    return document_text(kTornadoSchema, tornado);
 }
 
 Tornado tornado_from_json_text(const std::string& text, const std::string& file) {
-    const JsonReader reader = JsonReader::parse(text, file);
-    reader.expect_schema(kTornadoSchema);
-    Tornado tornado;
-    read_fields(reader, tornado);
-    reader.finish();
-    return tornado;
+    return object_of_document<Tornado>(kTornadoSchema, text, file);
 }
 
 }  // namespace orrery::program

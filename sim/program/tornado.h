@@ -18,6 +18,8 @@ struct TornadoBar {
     SweepPoint less, more;  // with the smaller and the larger value
     /// The larger of the two effects on the speed, as a share.
     [[nodiscard]] double effect() const;
+    /// Whether it has an effect that is worth showing, or a value without a plan.
+    [[nodiscard]] bool matters() const;
 };
 
 struct Tornado {

@@ -100,6 +100,7 @@ TEST(Crossover, RefusesWhatItCannotCompare) {
     refused({"--crossover", "cluster.nicc=1..8", "--replan"}, {"cluster.nicc"});
     refused({"--crossover", range, "--against", "wide.json"}, {"wide.json", "--against", "other names"});
     refused({"--crossover", range, "--against", "none.json"}, {"none.json"});
+    refused({"--crossover", range, "--against", "deep.json", "--output", "deep.json"}, {"--output", "--against"});
     refused({"--crossover", range, "--against", "deep.json", "--replan"}, {"--against", "--replan"});
     refused({"--crossover", range, "--replan", "--db", "x.db"}, {"--db", "--crossover"});
     refused({"--crossover", range, "--replan", "--tornado"}, {"--tornado", "--crossover"});

@@ -369,7 +369,7 @@ TEST(SchemaFields, OfATornadoAreThoseThatAreRead) {
     expect_schema("tornado", "/$defs/bar", schema_of_object(TornadoBar{}));
 }
 
-TEST(SchemaFields, OfACrossoverAreThoseThatAreWritten) {
+TEST(SchemaFields, OfACrossoverAreThoseThatAreRead) {
     expect_schema("crossover", "", schema_of_object(Crossover{}), {.leading = " schema ", .conditional = ""});
     expect_schema("crossover", "/$defs/range", schema_of_object(CrossoverRange{}));
 }

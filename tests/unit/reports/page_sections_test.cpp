@@ -10,7 +10,6 @@
 #include "reports/page/report.h"
 #include "reports/page/sections.h"
 #include "reports/row_predictions.h"
-#include "sim/program/result_readers.h"
 #include "tests/unit/reports/sample.h"
 #include "tests/unit/reports/tiny_program.h"
 
@@ -229,6 +228,25 @@ TEST(PageSections, ATornadoHasTheLargestEffectFirst) {
     EXPECT_EQ(section.facts.at(1).value, "device.peak");
     EXPECT_EQ(section.notes.at(0), "got 1.1; allowed: at most 1");
     EXPECT_NE(section.notes.back().find("1 further input"), std::string::npos);
+}
+
+TEST(PageSections, ACrossoverListsItsRanges) {
+    const ScalingPoint none{.devices = 8, .global_batch_size = 8, .reason = "too large"};
+    program::Crossover crossover{.model = "gpt2",
+                                 .cluster = "dgx-h100",
+                                 .path = "cluster.nic.bandwidth",
+                                 .plans = {"wide", "deep"},
+                                 .accuracy = 0.005};
+    crossover.ranges = {{.low = 1, .high = 38, .plan = "deep", .at_low = point(8, 4), .at_high = point(8, 3)},
+                        {.low = 38, .high = 90, .plan = "", .at_low = none, .at_high = none}};
+    const PageSection section = crossover_section(program::crossover_from_json_text(to_json_text(crossover), "c.json"));
+    const PageTable& table = section.tables.at(0);
+    EXPECT_EQ(table.rows.at(0)[1].value, 38);
+    EXPECT_EQ(table.rows.at(0)[2].text, "deep");
+    EXPECT_EQ(table.rows.at(0)[4].value, 3);
+    EXPECT_EQ(table.rows.at(1)[2].text, "no plan");
+    EXPECT_FALSE(table.rows.at(1)[3].value.has_value());
+    EXPECT_EQ(section.notes.at(0), "At 38: too large");
 }
 
 TEST(PageSections, TechniquesAreComparedWithOnePlan) {
