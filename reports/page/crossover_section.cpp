@@ -13,13 +13,13 @@ PageSection crossover_section(const Crossover& crossover) {
     PageSection section{
         .title = "The fastest plan by " + crossover.path,
         .lead = fmt::format("{} on {}; {}.", crossover.model, crossover.cluster,
-                            crossover.replans
-                                ? "each range has the best of all plans"
-                                : fmt::format("the fastest of {}", fmt::join(crossover.plans, ", ")))};
-    PageTable table{.title = "Ranges",
-                    .columns = {{"from"}, {"to"}, {"fastest plan", "", true}, {"step at from", "s"}, {"step at to", "s"}},
-                    .rows = {},
-                    .row_kind = "ranges"};
+                            crossover.replans ? "each range has the best of all plans"
+                                              : fmt::format("the fastest of {}", fmt::join(crossover.plans, ", ")))};
+    PageTable table{
+        .title = "Ranges",
+        .columns = {{"from"}, {"to"}, {"fastest plan", "", true}, {"step at from", "s"}, {"step at to", "s"}},
+        .rows = {},
+        .row_kind = "ranges"};
     const auto step = [](const ScalingPoint& point) {
         return number_cell(point.is_found() ? std::optional(point.step_time_s) : std::nullopt);
     };
