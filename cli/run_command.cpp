@@ -178,6 +178,8 @@ int run_rank(const RunOptions& options) {
         if (transport.rank() == 0) check_results(options, job->program);
     } catch (const InputError& error) {
         wrong = error.what();
+    } catch (const JobError& error) {
+        transport.abort(kExitJobFailed, fmt::format("rank {}: {}", transport.rank(), error.what()));
     } catch (const std::exception& error) {
         transport.abort(kExitBug, fmt::format("rank {}: this is a bug in Orrery: {}", transport.rank(), error.what()));
     }

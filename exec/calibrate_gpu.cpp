@@ -17,7 +17,9 @@ void check_gpu_calibration(const topologies::ClusterSpec& base) {
         throw InputError("command line", "--gpu", base.name, "a cluster of GPUs, such as dgx-h100");
     }
 #ifdef ORRERY_HAS_CUDA
-    if (gpu_count() > 0) return;
+    const GpuSearch found = find_gpus();
+    if (!found.failure.empty()) throw JobError(found.failure);
+    if (found.count > 0) return;
     throw InputError("command line", "--gpu", base.name,
                      "no --gpu, because this machine has no NVIDIA GPU or no driver for it");
 #else

@@ -8,7 +8,8 @@
 
 namespace orrery::exec {
 
-/// Throws InputError when this machine has no NVIDIA GPU that this build can use, or `base` is a cluster of CPUs.
+/// Throws InputError when this machine has no NVIDIA GPU that this build can use, or `base` is a cluster of CPUs;
+/// JobError, with the driver's reason, if there are GPUs and CUDA cannot use them.
 void check_gpu_calibration(const topologies::ClusterSpec& base);
 
 /// One node of `base`, with the measurements of this machine's first GPU as its device. `when` goes into the figures'

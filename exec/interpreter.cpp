@@ -64,6 +64,10 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
       recorder_(recorder),
       watch_(program, rank_, recorder) {
     const program::Plan& plan = *program_.plan;
+    // Before the memory is reserved, because communication over GPUs takes device memory of its own.
+    recorder_.enter(RankStage::connecting);
+    groups_ = backend_.connect(find_partners());
+    recorder_.enter(RankStage::preparing);
     arena_ = std::make_unique<Arena>(program, class_, shards_, backend_);
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
     const program::Optimizer& optimizer = plan.training.optimizer;
@@ -90,7 +94,6 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
         .clip_norm = optimizer.clip_norm,
         .updates = updates_};
     initialise_weights();
-    groups_ = backend_.connect(find_partners());
 }
 
 AxisMembers Interpreter::find_partners() {

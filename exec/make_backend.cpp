@@ -1,7 +1,15 @@
 #include "exec/make_backend.h"
 
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <climits>
 #include <cstdlib>
+#include <map>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "exec/cpu/backend.h"
@@ -9,6 +17,7 @@
 #include "exec/cuda/cuda_device.h"
 #include "exec/cuda/gpu_limits.h"
 #include "exec/device/device_backend.h"
+#include "exec/launch.h"
 #endif
 
 namespace orrery::exec {
@@ -22,13 +31,51 @@ bool needs_gpus(const Program& program, bool on_cpu) {
 
 #ifdef ORRERY_HAS_CUDA
 
-/// This rank's index on its machine, which is also the index of its GPU.
+/// This rank's index on its machine. Open MPI's variable can come from an mpirun in which torchrun was started.
 int local_rank(const Transport& transport) {
-    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"}) {
-        if (const char* text = std::getenv(name); text != nullptr)
-            return static_cast<int>(std::strtol(text, nullptr, 10));
+    std::vector<const char*> names{"OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK", "SLURM_LOCALID"};
+    if (std::getenv("TORCHELASTIC_RUN_ID") != nullptr) std::swap(names[0], names[1]);
+    for (const char* name : names) {
+        const char* text = std::getenv(name);
+        if (text == nullptr) continue;
+        int index = 0;
+        const std::string_view digits(text);
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+        if (error != std::errc() || end != digits.data() + digits.size() || index < 0) {
+            throw JobError(std::string(name) + ": got '" + text + "'; allowed: this rank's number on its machine");
+        }
+        return index;
     }
     return transport.rank() % transport.ranks_on_host();  // a guess: a machine's ranks are usually consecutive
+}
+
+/// The index of this rank's GPU among those that it can see: all of its machine's, or one that its launcher has chosen.
+int gpu_of_rank(const Transport& transport) {
+    const int gpus = find_gpus().count;
+    const int index = gpus == 1 ? 0 : local_rank(transport);
+    if (index >= gpus) {
+        throw JobError("it is number " + std::to_string(index) + " on its machine, which has " + std::to_string(gpus) +
+                       " GPUs");
+    }
+    return index;
+}
+
+/// Throws JobError if two ranks have the same GPU: NCCL would refuse it without naming them.
+void check_distinct(Transport& transport, const std::string& gpu) {
+    std::array<char, HOST_NAME_MAX + 1> host{};
+    gethostname(host.data(), HOST_NAME_MAX);
+    const std::vector<std::string> all = transport.gather(std::string(host.data()) + " " + gpu);
+    std::map<std::string, std::size_t> ranks;
+    std::string shared;
+    for (std::size_t rank = 0; rank < all.size() && shared.empty(); ++rank) {
+        const auto [first, is_new] = ranks.emplace(all[rank], rank);
+        if (!is_new) {
+            shared = "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) + " have the same GPU, " +
+                     gpu + "; allowed: a GPU for each rank";
+        }
+    }
+    shared = transport.broadcast(shared);
+    if (!shared.empty()) throw JobError(shared);
 }
 
 /// NCCL may choose another algorithm in each run. The split of a cuBLAS GEMM may depend on how streams share its
@@ -43,15 +90,17 @@ void fix_order_of_sums() {
 }
 
 void check_gpus(const Program& program, int ranks_here, const std::string& source) {
-    const int gpus = gpu_count();
-    if (gpus == 0) {
+    const GpuSearch found = find_gpus();
+    if (!found.failure.empty()) throw JobError(found.failure);
+    if (found.count == 0) {
         throw InputError(source, "/cluster", program.plan->cluster.name,
                          "a cluster of CPUs, because this machine has no NVIDIA GPU or no driver for it; orrery "
                          "run --on-cpu runs the plan on CPU cores");
     }
-    if (gpus < ranks_here) {
+    const bool may_have_one_each = found.count == 1 && under_launcher();  // srun --gpus-per-task=1
+    if (found.count < ranks_here && !may_have_one_each) {
         throw InputError(source, "/parallelism", std::to_string(ranks_here) + " ranks on this machine",
-                         "at most one for each of its " + std::to_string(gpus) + " GPUs");
+                         "at most one for each of its " + std::to_string(found.count) + " GPUs");
     }
     check_runs_on_gpu(program, source);
 }
@@ -84,7 +133,9 @@ std::unique_ptr<Backend> make_backend(const Program& program, bool on_cpu, [[may
 #ifdef ORRERY_HAS_CUDA
     if (needs_gpus(program, on_cpu)) {
         if (deterministic) fix_order_of_sums();
-        return std::make_unique<DeviceBackend>(make_cuda_device(local_rank(transport), transport));
+        const int gpu = gpu_of_rank(transport);
+        check_distinct(transport, gpu_address(gpu));
+        return std::make_unique<DeviceBackend>(make_cuda_device(gpu, transport), transport.recorder());
     }
 #endif
     ORRERY_CHECK(!needs_gpus(program, on_cpu), "make_backend() in a build without CUDA got a plan for GPUs");

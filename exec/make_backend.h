@@ -12,11 +12,12 @@
 namespace orrery::exec {
 
 /// Throws InputError, which names `source`, if the Program needs GPUs and this build can use none here or too few, or
-/// if it needs GPUs and contains operations that run on CPUs only. `ranks_here`: how many of the job's ranks share this
+/// if it needs GPUs and contains operations that run on CPUs only. Throws JobError, with the driver's reason, if there
+/// are GPUs and CUDA cannot use them. `ranks_here`: how many of the job's ranks share this
 /// machine's GPUs.
 void check_backend(const program::Program& program, bool on_cpu, int ranks_here, const std::string& source);
 
-/// Precondition: check_backend() accepts the Program. The transport must outlive the backend. `deterministic`: the
+/// Collective over all ranks. Precondition: check_backend() accepts the Program. The transport must outlive the backend. `deterministic`: the
 /// same plan, seed and machines give bitwise equal results. CPU runs are always deterministic, because their kernels
 /// and collectives sum in a fixed order. For GPUs it pins the algorithms of NCCL and cuBLAS by their environment
 /// variables; variables that the user has set stay as they are.

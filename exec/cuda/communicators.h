@@ -11,9 +11,12 @@ namespace orrery::exec {
 
 class Communicators {
   public:
-    /// Creates a communicator on the current device for every group of two or more ranks. Collective over all ranks.
-    /// The transport exchanges the groups' NCCL ids. Throws JobError naming the call if NCCL is missing or fails.
-    Communicators(const AxisMembers& members, Transport& transport);
+    /// Creates and connects a communicator on the current device for every list of two or more members; axes with the
+    /// same list share one. All are parts of one communicator of all ranks and share its buffers on the device. After
+    /// this NCCL takes no more device memory. `scratch` is device memory for a small exchange on `stream`. Collective
+    /// over all ranks. Throws JobError naming the call if NCCL is missing or fails.
+    Communicators(const AxisMembers& members, Transport& transport, kernels::cuda::StreamHandle stream, float* scratch);
+    /// Waits for the communication in flight; if the stack is unwinding, ends it instead.
     ~Communicators();
     Communicators(const Communicators&) = delete;
     Communicators& operator=(const Communicators&) = delete;
@@ -22,7 +25,8 @@ class Communicators {
     /// Queues a collective of a kind for which runs_on_nccl() is true; a group of one rank only copies. Returns the
     /// bytes that this rank sends in a ring, even if NCCL chooses another algorithm.
     std::int64_t communicate(kernels::cuda::StreamHandle stream, const Operation& operation);
-    /// Throws JobError if NCCL reports an asynchronous error: another rank died, or a link failed.
+    /// Throws JobError if NCCL reports an asynchronous error, such as a link that failed. It does not report the death of
+    /// a rank on the same machine.
     void check_health() const;
 
   private:

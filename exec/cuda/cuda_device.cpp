@@ -2,9 +2,12 @@
 
 #include <cuda_runtime.h>
 
-#include <chrono>
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <exception>
+#include <limits>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -17,54 +20,71 @@ namespace {
 
 using program::Stream;
 
-/// Events are timed relative to an anchor event. CUDA returns the difference as a float of milliseconds, which is exact
-/// to 0.1 us up to this distance; beyond it a later event becomes the anchor.
+/// Events are timed relative to an anchor event, whose time on the host's clock is known. CUDA returns the difference as
+/// a float of milliseconds, which is exact to 0.1 us up to this distance, and the two clocks drift apart by some
+/// microseconds a second: a later event is timed from a new anchor.
 constexpr double kLongestFromAnchorMs = 1000.0;
-/// Between two polls of an event, so that a failure of another rank is noticed meanwhile.
-constexpr std::chrono::microseconds kPollInterval{20};
+/// A new anchor counts if the host waited for it no longer than this, so that its time is known that exactly.
+constexpr std::int64_t kExactAnchor_ns = 50'000;
+constexpr int kAnchorTries = 20;
+
+/// CUDA would map the streams of a rank to 8 queues of the hardware, so that one stream may wait for another that has
+/// nothing to do with it. The variable is read when the process first uses the device.
+void ask_for_queues() {
+    static_assert(program::kStreamCount <= 32);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
 
 class CudaDevice : public Device {
   public:
     CudaDevice(int index, Transport& transport) : index_(index), transport_(transport) {
+        ask_for_queues();
         check_cuda(cudaSetDevice(index), "cudaSetDevice");
-        for (cudaStream_t& stream : streams_) {
-            check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        }
+        int least = 0;
+        check_cuda(cudaDeviceGetStreamPriorityRange(&least, &highest_priority_), "cudaDeviceGetStreamPriorityRange");
+        clock_stream_ = new_stream(highest_priority_);
         operators_ = std::make_unique<CudaOperators>([this](std::int64_t bytes) { return allocate(bytes); });
         check_cuda(cudaEventCreate(&anchor_), "cudaEventCreate");
-        check_cuda(cudaEventRecord(anchor_, stream(Stream::compute)), "cudaEventRecord");
-        check_cuda(cudaEventSynchronize(anchor_), "cudaEventSynchronize");
-        anchor_ns_ = now_ns();
+        set_anchor();
     }
 
     ~CudaDevice() override {
-        communicators_.reset();  // first, because it aborts operations that wait for other ranks
-        for (cudaStream_t stream : streams_) cudaStreamSynchronize(stream);
+        communicators_.reset();
+        // If the job fails, operations may still wait for other ranks, and so would everything below. The process ends.
+        if (std::uncaught_exceptions() > exceptions_) return;
+        for (cudaStream_t stream : streams_) {
+            if (stream != nullptr) cudaStreamSynchronize(stream);
+        }
         operators_.reset();
         for (cudaEvent_t event : events_) cudaEventDestroy(event);
         cudaEventDestroy(anchor_);
-        for (cudaStream_t stream : streams_) cudaStreamDestroy(stream);
+        for (cudaStream_t stream : streams_) {
+            if (stream != nullptr) cudaStreamDestroy(stream);
+        }
+        cudaStreamDestroy(clock_stream_);
         for (void* memory : device_memory_) cudaFree(memory);
         for (void* memory : host_memory_) cudaFreeHost(memory);
     }
 
     std::byte* allocate(std::int64_t bytes) override {
         void* memory = nullptr;
-        const cudaError_t status = cudaMalloc(&memory, static_cast<std::size_t>(bytes));
+        const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));  // for 0 bytes CUDA returns null
+        const cudaError_t status = cudaMalloc(&memory, wanted);
         if (status == cudaErrorMemoryAllocation) {
             static_cast<void>(cudaGetLastError());  // clears the error, which the next call would report again
             return nullptr;
         }
         check_cuda(status, "cudaMalloc");
         device_memory_.push_back(memory);
-        check_cuda(cudaMemset(memory, 0, static_cast<std::size_t>(bytes)), "cudaMemset");
-        check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+        check_cuda(cudaMemsetAsync(memory, 0, wanted, stream(Stream::compute)), "cudaMemsetAsync");
+        check_cuda(cudaStreamSynchronize(stream(Stream::compute)), "cudaStreamSynchronize");
         return static_cast<std::byte*>(memory);
     }
 
     std::byte* allocate_host(std::int64_t bytes) override {
         void* memory = nullptr;
-        const cudaError_t status = cudaMallocHost(&memory, static_cast<std::size_t>(bytes));
+        const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+        const cudaError_t status = cudaMallocHost(&memory, wanted);
         if (status == cudaErrorMemoryAllocation) {
             static_cast<void>(cudaGetLastError());
             return nullptr;
@@ -110,35 +130,31 @@ class CudaDevice : public Device {
     }
     bool is_complete(Event event) override {
         const cudaError_t status = cudaEventQuery(events_[event]);
-        if (status == cudaErrorNotReady) return false;
+        if (status == cudaErrorNotReady) {
+            static_cast<void>(cudaGetLastError());  // not a failure, but the next launch might report it
+            return false;
+        }
         check_cuda(status, "cudaEventQuery");
         return true;
     }
-    void synchronize(Event event) override {
-        if (transport_.world_size() == 1) {
-            check_cuda(cudaEventSynchronize(events_[event]), "cudaEventSynchronize");
-            return;
-        }
-        while (!is_complete(event)) {
-            if (communicators_ != nullptr) communicators_->check_health();
-            std::this_thread::sleep_for(kPollInterval);
-        }
+    void check_health() override {
+        if (communicators_ != nullptr) communicators_->check_health();
     }
     std::int64_t time_ns(Event event) override {
         constexpr double kNanosecondsPerMillisecond = 1e6;
         return anchor_ns_ + static_cast<std::int64_t>(since_anchor_ms(event) * kNanosecondsPerMillisecond);
     }
     void release(Event event) override {
-        const double since_ms = since_anchor_ms(event);
-        if (since_ms > kLongestFromAnchorMs) {  // the released event becomes the anchor
-            anchor_ns_ = time_ns(event);
-            std::swap(anchor_, events_[event]);
-        }
+        if (since_anchor_ms(event) > kLongestFromAnchorMs) set_anchor();
         free_events_.push_back(event);
     }
 
     AxisGroups connect(const AxisMembers& members) override {
-        communicators_ = std::make_unique<Communicators>(members, transport_);
+        constexpr std::int64_t kScratchBytes = 256;
+        std::byte* const scratch = allocate(kScratchBytes);
+        if (scratch == nullptr) throw JobError("cudaMalloc: no device memory to connect the ranks");
+        communicators_ = std::make_unique<Communicators>(
+            members, transport_, kernels::cuda::StreamHandle{stream(Stream::compute)}, reinterpret_cast<float*>(scratch));
         return communicators_->groups();
     }
 
@@ -151,7 +167,30 @@ class CudaDevice : public Device {
     }
 
   private:
-    [[nodiscard]] cudaStream_t stream(Stream stream) const { return streams_[stream]; }
+    /// Communication goes before computation where both wait for the same part of the device. A stream is created when
+    /// it is first used, since most plans use few.
+    [[nodiscard]] cudaStream_t stream(Stream which) {
+        cudaStream_t& stream = streams_[which];
+        if (stream == nullptr) stream = new_stream(is_local(which) ? 0 : highest_priority_);
+        return stream;
+    }
+    [[nodiscard]] static cudaStream_t new_stream(int priority) {
+        cudaStream_t stream = nullptr;
+        check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
+                   "cudaStreamCreateWithPriority");
+        return stream;
+    }
+    /// Records the anchor on a stream of its own, where nothing is queued, and reads the host's clock before and after.
+    void set_anchor() {
+        std::int64_t waited = std::numeric_limits<std::int64_t>::max();
+        for (int tries = 0; tries < kAnchorTries && waited > kExactAnchor_ns; ++tries) {
+            const std::int64_t before = now_ns();
+            check_cuda(cudaEventRecord(anchor_, clock_stream_), "cudaEventRecord");
+            check_cuda(cudaEventSynchronize(anchor_), "cudaEventSynchronize");
+            waited = now_ns() - before;
+            anchor_ns_ = before + waited / 2;
+        }
+    }
     [[nodiscard]] double since_anchor_ms(Event event) const {
         float milliseconds = 0;
         check_cuda(cudaEventElapsedTime(&milliseconds, anchor_, events_[event]), "cudaEventElapsedTime");
@@ -166,7 +205,10 @@ class CudaDevice : public Device {
 
     int index_;
     Transport& transport_;
-    program::PerStream<cudaStream_t> streams_{};
+    int exceptions_ = std::uncaught_exceptions();
+    int highest_priority_ = 0;
+    program::PerStream<cudaStream_t> streams_{};  // null until first used
+    cudaStream_t clock_stream_ = nullptr;         // of the anchor
     IndexedVector<Event, cudaEvent_t> events_;
     std::vector<Event> free_events_;
     std::vector<void*> device_memory_, host_memory_;
@@ -176,15 +218,33 @@ class CudaDevice : public Device {
     std::unique_ptr<Communicators> communicators_;
 };
 
+/// "13.0" of 13000.
+std::string version_text(int version) {
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
 }  // namespace
 
-int gpu_count() {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        return 0;
-    }
-    return count;
+GpuSearch find_gpus() {
+    ask_for_queues();
+    GpuSearch found;
+    const cudaError_t status = cudaGetDeviceCount(&found.count);
+    if (status == cudaSuccess) return found;
+    static_cast<void>(cudaGetLastError());
+    found.count = 0;
+    int driver = 0;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0 || status == cudaErrorNoDevice) return found;
+    int runtime = 0;
+    static_cast<void>(cudaRuntimeGetVersion(&runtime));
+    found.failure = std::string("cudaGetDeviceCount: ") + cudaGetErrorString(status) + " (the driver is for CUDA " +
+                    version_text(driver) + ", this orrery was built with " + version_text(runtime) + ")";
+    return found;
+}
+
+std::string gpu_address(int index) {
+    std::array<char, 32> text{};
+    check_cuda(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), index), "cudaDeviceGetPCIBusId");
+    return text.data();
 }
 
 std::unique_ptr<Device> make_cuda_device(int index, Transport& transport) {

@@ -2,14 +2,23 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "exec/device/device.h"
 #include "exec/transport/transport.h"
 
 namespace orrery::exec {
 
-/// The number of NVIDIA GPUs that this process can use; 0 without a GPU or a driver.
-[[nodiscard]] int gpu_count();
+/// The NVIDIA GPUs that this process can use.
+struct GpuSearch {
+    int count = 0;
+    std::string failure;  // if CUDA cannot use what there is, its reason: for instance a driver that is too old
+};
+/// None, and no failure, without a GPU or without a driver.
+[[nodiscard]] GpuSearch find_gpus();
+/// The address on the PCI bus of the GPU with this index, which no other GPU of this machine has. Throws JobError if
+/// CUDA fails.
+[[nodiscard]] std::string gpu_address(int index);
 
 /// The GPU with this index. The transport exchanges the NCCL ids and must outlive the device. Throws JobError if CUDA
 /// or cuBLAS cannot start on the GPU.

@@ -186,8 +186,8 @@ CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate) :
     if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");
 }
 
-CudaOperators::RotaryTable CudaOperators::rotary_table(const models::ModelSpec& model, std::int64_t sequence,
-                                                       std::int64_t head_dim) {
+CudaOperators::RotaryTable CudaOperators::rotary_table(k::StreamHandle stream, const models::ModelSpec& model,
+                                                       std::int64_t sequence, std::int64_t head_dim) {
     RotaryTable& table = rotary_[{sequence, head_dim}];
     if (table.cosines != nullptr) return table;
     const auto elements = static_cast<std::size_t>(sequence * (head_dim / 2));
@@ -196,13 +196,14 @@ CudaOperators::RotaryTable CudaOperators::rotary_table(const models::ModelSpec& 
     table.cosines = reinterpret_cast<float*>(allocate_(static_cast<std::int64_t>(values.size() * sizeof(float))));
     if (table.cosines == nullptr) throw JobError("cudaMalloc: no device memory for the table of rotary positions");
     table.sines = table.cosines + elements;
-    check_cuda(cudaMemcpy(table.cosines, values.data(), values.size() * sizeof(float), cudaMemcpyHostToDevice),
-               "cudaMemcpy");
+    // A copy from pageable memory may land after the call, and streams that do not block do not wait for it by themselves.
+    copy(stream, table.cosines, values.data(), static_cast<std::int64_t>(values.size() * sizeof(float)));
+    check_cuda(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
     return table;
 }
 
 void CudaOperators::rotate(k::StreamHandle stream, const Operator& op, const OperatorContext& context, float* qkv) {
-    const RotaryTable table = rotary_table(*context.model, op.sequence, op.head_dim);
+    const RotaryTable table = rotary_table(stream, *context.model, op.sequence, op.head_dim);
     k::rotate(stream, head_shape(op), op.micro_batch, position_shape(op, context).first_position, table.cosines,
               table.sines, op.kind == OpKind::rope_backward, qkv);
 }
@@ -213,7 +214,7 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
     const Operands o(op, at);
     if (op.overwrites_gradients) {
         for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
-            if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(DType::fp32));
+            if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
         });
     }
     switch (op.kind) {
@@ -263,7 +264,7 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::gradient_scale:
             return run_gradient_scale(stream, o, context);
         case OpKind::clear:
-            return clear(stream, o.any_out(0), op.elements * size_of(DType::fp32));
+            return clear(stream, o.any_out(0), op.elements * size_of(o.out_type(0)));
         case OpKind::accumulate:
             return k::add(stream, op.elements, o.in(0), o.out(0));
         case OpKind::cast:

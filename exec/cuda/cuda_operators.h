@@ -31,7 +31,9 @@ class CudaOperators {
         float* cosines = nullptr;
         float* sines = nullptr;
     };
-    RotaryTable rotary_table(const models::ModelSpec& model, std::int64_t sequence, std::int64_t head_dim);
+    /// Made on first use. Waits until the table is on the device, so that all streams may read it.
+    RotaryTable rotary_table(kernels::cuda::StreamHandle stream, const models::ModelSpec& model, std::int64_t sequence,
+                             std::int64_t head_dim);
     void rotate(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorContext& context,
                 float* qkv);
 

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "exec/cuda/communicators.h"
+#include "kernels/cuda/kernels.h"
 #include "models/operator_table.h"
 
 namespace orrery::exec {
@@ -16,7 +17,9 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
         const program::Communication& communication = instruction.communication;
         if (is_pipeline(instruction.stream)) return "transfers between pipeline stages";
         if (!runs_on_nccl(communication.kind)) return std::string(program::name_of(communication.kind));
-        return communication.accumulates ? "reduce-scatters that accumulate" : "";
+        if (communication.send_counts != models::kNoSlot) return "blocks of different sizes";
+        const bool other_sum = communication.accumulates && communication.dtype != DType::fp32;
+        return other_sum ? "sums of " + std::string(name_of(communication.dtype)) + " that accumulate" : "";
     }
     for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
         const models::Operator& op = body.operators[instruction.first_operator + o];
@@ -37,6 +40,9 @@ std::string refused_on_gpu(const models::ModelSpec& model) {
     if (model.parallel_residual) return "parallel residuals";
     if (model.rotary_fraction != 1.0) return "partially rotated heads";
     if (model.rope_scaling.type == "yarn") return "YaRN scaling of rotary frequencies";
+    if (model.head_dim > kernels::cuda::kWidestHead) {
+        return "heads of more than " + std::to_string(kernels::cuda::kWidestHead) + " elements";
+    }
     if (model.position_offset != 0) return "an offset in its position table";
     return model.causal ? "" : "non-causal attention";
 }

@@ -12,7 +12,8 @@ namespace orrery::exec {
 using models::OpKind;
 using program::Stream;
 
-DeviceBackend::DeviceBackend(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+DeviceBackend::DeviceBackend(std::unique_ptr<Device> device, FlightRecorder& recorder)
+    : device_(std::move(device)), recorder_(recorder) {}
 
 ArenaMemory DeviceBackend::reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) {
     ORRERY_CHECK(!reserved_, "a rank reserves its memory once");
@@ -151,14 +152,54 @@ void DeviceBackend::stamp(std::int64_t* ns) {
     Queue& own = queues_[Stream::compute];
     own.entries.push_back({.sequence = own.issued, .end = device_->record(Stream::compute), .stamp = ns});
     // stamp() is called about once a step, so this is a good place to recycle events and blocks of complete entries.
-    for (Queue& one : queues_) {
-        while (!one.entries.empty() && device_->is_complete(one.entries.front().end)) finish_oldest(one);
+    for (const Stream stream : program::kStreams) {
+        const std::deque<Entry>& entries = queues_[stream].entries;
+        while (!entries.empty() && device_->is_complete(entries.front().end)) finish_oldest(stream);
     }
 }
 
-void DeviceBackend::finish_oldest(Queue& queue) {
+/// Counts what has completed on all streams, as a sign of progress, and answers a launcher that asks.
+void DeviceBackend::look_around() {
+    std::uint64_t completed = 0;
+    for (Queue& one : queues_) {
+        for (; one.complete < one.entries.size() && device_->is_complete(one.entries[one.complete].end); ++completed) {
+            ++one.complete;
+        }
+    }
+    if (completed > 0) recorder_.count_messages(completed);
+    if (recorder_.is_asked()) recorder_.answer(describe_pending());
+}
+
+std::string DeviceBackend::describe_pending() {
+    std::string text;
+    for (const Stream stream : program::kStreams) {
+        const Queue& one = queues_[stream];
+        if (one.complete >= one.entries.size()) continue;
+        const Entry& entry = one.entries[one.complete];
+        const bool begun = entry.times == nullptr || device_->is_complete(entry.begin);
+        text += (text.empty() ? "" : "\n") + std::string(program::name_of(stream)) + ": instruction " +
+                std::to_string(entry.sequence) + (begun ? " runs" : " waits") + " on the device, " +
+                std::to_string(one.entries.size() - one.complete - 1) + " are queued behind it";
+    }
+    return text;
+}
+
+void DeviceBackend::wait_for(Stream stream, const Entry& entry) {
+    if (queues_[stream].complete > 0 || device_->is_complete(entry.end)) return;
+    recorder_.wait_for({stream, std::max<std::int64_t>(entry.sequence, 1)});
+    device_->synchronize(entry.end, [this] { look_around(); });
+    recorder_.stop_waiting();
+}
+
+void DeviceBackend::finish_oldest(Stream stream) {
+    Queue& queue = queues_[stream];
     Entry& entry = queue.entries.front();
-    device_->synchronize(entry.end);
+    wait_for(stream, entry);
+    if (queue.complete > 0) {
+        --queue.complete;
+    } else {
+        recorder_.count_messages(1);
+    }
     if (entry.times != nullptr) {
         entry.times->ready_ns = entry.times->begin_ns = device_->time_ns(entry.begin);
         entry.times->end_ns = device_->time_ns(entry.end);
@@ -174,15 +215,15 @@ void DeviceBackend::finish_oldest(Queue& queue) {
 }
 
 void DeviceBackend::wait(Stream stream, std::int64_t sequence) {
-    Queue& own = queues_[stream];
+    const Queue& own = queues_[stream];
     ORRERY_CHECK(sequence <= own.issued, "a wait for an operation that has not been issued yet");
     if (sequence == 0) return;
-    while (!own.entries.empty() && own.entries.front().sequence <= sequence) finish_oldest(own);
+    while (!own.entries.empty() && own.entries.front().sequence <= sequence) finish_oldest(stream);
 }
 
 void DeviceBackend::wait_all() {
-    for (Queue& one : queues_) {
-        while (!one.entries.empty()) finish_oldest(one);
+    for (const Stream stream : program::kStreams) {
+        while (!queues_[stream].entries.empty()) finish_oldest(stream);
     }
 }
 

@@ -9,12 +9,14 @@
 
 #include "exec/backend.h"
 #include "exec/device/device.h"
+#include "exec/faults/recorder.h"
 
 namespace orrery::exec {
 
 class DeviceBackend : public Backend {
   public:
-    explicit DeviceBackend(std::unique_ptr<Device> device);
+    /// Waits for the device are recorded with `recorder`, which must outlive the backend.
+    DeviceBackend(std::unique_ptr<Device> device, FlightRecorder& recorder);
 
     ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) override;
     void write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) override;
@@ -53,16 +55,21 @@ class DeviceBackend : public Backend {
     struct Queue {
         std::int64_t issued = 0;
         std::deque<Entry> entries;  // in the order of their completion
+        std::size_t complete = 0;   // of the entries, seen to be complete while the host waited
     };
 
     void hold(program::Stream stream, const Dependencies& after);
     std::int64_t run_on_host(const LocalWork& work);
     void load(program::Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry);
-    void finish_oldest(Queue& queue);
+    void finish_oldest(program::Stream stream);
+    void wait_for(program::Stream stream, const Entry& entry);
+    void look_around();
+    [[nodiscard]] std::string describe_pending();
     void copy_now(void* to, const void* from, std::int64_t bytes);
     [[nodiscard]] Block take_block(std::int64_t bytes);
 
     std::unique_ptr<Device> device_;
+    FlightRecorder& recorder_;
     program::PerStream<Queue> queues_;
     program::PerStream<std::int64_t> bytes_sent_{};
     bool reserved_ = false;

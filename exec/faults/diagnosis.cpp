@@ -34,11 +34,16 @@ bool is_absent(const RankView& rank) {
     return rank.page.stage == RankStage::absent;
 }
 
+/// Communicators of many ranks take long to set up, and a rank in it reports no progress.
+double patience_for(const RankSnapshot& waiting, double timeout_s) {
+    return waiting.stage == RankStage::connecting ? kBusyTimeouts * timeout_s : timeout_s;
+}
+
 /// True if some ranks are not done, and all of these have been waiting without progress for the timeout.
 bool all_wait(std::span<const RankView> ranks, double timeout_s) {
     return !std::all_of(ranks.begin(), ranks.end(), is_done) &&
            std::all_of(ranks.begin(), ranks.end(), [&](const RankView& rank) {
-               return is_done(rank) || (rank.page.waits() && rank.quiet_s >= timeout_s);
+               return is_done(rank) || (rank.page.waits() && rank.quiet_s >= patience_for(rank.page, timeout_s));
            });
 }
 

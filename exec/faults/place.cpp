@@ -49,7 +49,9 @@ std::string describe_wait(const Program& program, std::int64_t rank, const Await
     if (spans.empty()) return "waits on stream " + std::string(program::name_of(awaited.stream));
     const Span& span = spans[static_cast<std::size_t>(awaited.sequence - 1) % spans.size()];
     return "waits for " + key_of(program, rank_class, span) +
-           partners_of(program, rank, instruction_at(program, its_class, span));
+           (instruction_at(program, its_class, span).is_communication
+                ? partners_of(program, rank, instruction_at(program, its_class, span))
+                : " on its device");
 }
 
 bool is_in_a_step(const RankSnapshot& at) {
@@ -70,6 +72,8 @@ std::string describe_stage(const RankSnapshot& at) {
             return "before it started";
         case RankStage::starting:
             return "while it started";
+        case RankStage::connecting:
+            return "while its communicators were set up";
         case RankStage::preparing:
             return "while it prepared its first step";
         case RankStage::training:

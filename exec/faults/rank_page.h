@@ -16,6 +16,7 @@ enum class RankStage : std::int32_t {
     absent,     // no process has taken the page
     starting,   // not yet connected to the other ranks
     preparing,  // reads the plan, creates groups and weights
+    connecting, // waits for the other ranks while communicators are set up, which may take long
     training,   // issues instructions
     saving,     // writes a checkpoint between two steps
     finishing,  // after the last step: gathers and writes results
@@ -48,7 +49,8 @@ struct InstructionPlace {
             static_cast<std::int32_t>(word & 0xffffffU)};
 }
 
-/// The operation of a communication stream that a rank's main thread waits for; sequence 0: none.
+/// The operation of a stream that a rank's main thread waits for, on an asynchronous device also one of a local stream;
+/// sequence 0: none.
 struct AwaitedOperation {
     program::Stream stream{};
     std::int64_t sequence = 0;
@@ -112,7 +114,9 @@ struct RankSnapshot {
     std::string pending;  // "" until the rank has answered
     bool has_stopped = false;
     /// Whether it waits for other ranks, and so is not the cause of a hang.
-    [[nodiscard]] bool waits() const { return exchanging || awaited.sequence > 0; }
+    [[nodiscard]] bool waits() const {
+        return exchanging || awaited.sequence > 0 || stage == RankStage::connecting;
+    }
     /// Whether it has finished its work or reported its error.
     [[nodiscard]] bool has_ended() const { return stage == RankStage::done || stage == RankStage::failed; }
 };

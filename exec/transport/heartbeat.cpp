@@ -120,7 +120,8 @@ void Heartbeat::Ring::check_left(double timeout_s) {
 void Heartbeat::Ring::look_at_self(double timeout_s) {
     const RankSnapshot page = transport.recorder().snapshot();
     self.observe(Clock::now(), page);
-    const double patience_s = page.waits() ? kBusyTimeouts * timeout_s : timeout_s;
+    const bool is_patient = page.waits() && page.stage != RankStage::connecting;  // find_trouble() is patient with these
+    const double patience_s = is_patient ? kBusyTimeouts * timeout_s : timeout_s;
     const auto verdict = find_trouble({&self.view(), 1}, patience_s);
     if (!verdict.has_value() || page.has_ended()) return;
     std::string message = "rank " + std::to_string(mpi.rank) + " ";

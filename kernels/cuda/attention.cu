@@ -186,19 +186,17 @@ unsigned blocks(const AttentionShape& shape, std::int64_t heads) {
 
 void attention_forward(StreamHandle stream, const AttentionShape& shape, const float* qkv, float* o, float* lse) {
     ORRERY_CHECK(shape.head_dim <= kWidestHead, "attention on CUDA takes heads of up to 256 elements");
-    attention_forward_kernel<<<blocks(shape, shape.heads), kWarpsPerBlock * kWarp, 0, stream_of(stream)>>>({shape}, qkv,
-                                                                                                           o, lse);
-    check_launch("attention_forward");
+    launch(stream, blocks(shape, shape.heads), kWarpsPerBlock * kWarp, "attention_forward", attention_forward_kernel,
+           Packed{shape}, qkv, o, lse);
 }
 
 void attention_backward(StreamHandle stream, const AttentionShape& shape, const float* d_o, const float* qkv,
                         const float* o, const float* lse, float* dqkv) {
     ORRERY_CHECK(shape.head_dim <= kWidestHead, "attention on CUDA takes heads of up to 256 elements");
-    attention_query_gradient_kernel<<<blocks(shape, shape.heads), kWarpsPerBlock * kWarp, 0, stream_of(stream)>>>(
-        {shape}, d_o, qkv, o, lse, dqkv);
-    attention_key_gradient_kernel<<<blocks(shape, shape.kv_heads), kWarpsPerBlock * kWarp, 0, stream_of(stream)>>>(
-        {shape}, d_o, qkv, o, lse, dqkv);
-    check_launch("attention_backward");
+    launch(stream, blocks(shape, shape.heads), kWarpsPerBlock * kWarp, "attention_backward",
+           attention_query_gradient_kernel, Packed{shape}, d_o, qkv, o, lse, dqkv);
+    launch(stream, blocks(shape, shape.kv_heads), kWarpsPerBlock * kWarp, "attention_backward",
+           attention_key_gradient_kernel, Packed{shape}, d_o, qkv, o, lse, dqkv);
 }
 
 }  // namespace orrery::kernels::cuda

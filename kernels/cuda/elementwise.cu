@@ -18,8 +18,7 @@ __global__ void each_kernel(std::int64_t count, Body body) {
 template <typename Body>
 void for_each(StreamHandle stream, std::int64_t count, const char* name, Body body) {
     if (count == 0) return;
-    each_kernel<<<blocks_for(count), kThreads, 0, stream_of(stream)>>>(count, body);
-    check_launch(name);
+    launch(stream, blocks_for(count), kThreads, name, each_kernel<Body>, count, body);
 }
 
 __device__ float logistic(float x) {
@@ -83,9 +82,8 @@ void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const s
 void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, const float* dy, const std::int32_t* tokens,
                         float* dweight) {
     if (shape.rows == 0) return;
-    embedding_backward_kernel<<<static_cast<unsigned>(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, dy, tokens,
-                                                                                                     dweight);
-    check_launch("embedding_backward");
+    launch(stream, static_cast<unsigned>(shape.rows), kThreads, "embedding_backward", embedding_backward_kernel, shape,
+           dy, tokens, dweight);
 }
 
 void position_forward(StreamHandle stream, const PositionShape& shape, const float* x, const float* weight, float* y) {
@@ -177,8 +175,7 @@ void set_bias(StreamHandle stream, std::int64_t rows, std::int64_t n, const floa
 }
 
 void bias_backward(StreamHandle stream, std::int64_t rows, std::int64_t n, const float* dy, float* dbias) {
-    bias_backward_kernel<<<blocks_for(n, kWarp), dim3(kWarp, kWarp), 0, stream_of(stream)>>>(rows, n, dy, dbias);
-    check_launch("bias_backward");
+    launch(stream, blocks_for(n, kWarp), dim3(kWarp, kWarp), "bias_backward", bias_backward_kernel, rows, n, dy, dbias);
 }
 
 void copy_columns(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstRows x, Rows y) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "core/error.h"
 #include "kernels/cuda/kernels.h"
@@ -24,9 +25,19 @@ inline unsigned blocks_for(std::int64_t count, std::int64_t per_block = kThreads
     return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
 
-inline void check_launch(const char* kernel) {
-    const cudaError_t status = cudaGetLastError();
-    if (status != cudaSuccess) throw JobError(std::string("CUDA kernel ") + kernel + ": " + cudaGetErrorString(status));
+/// Queues a kernel; does nothing if the grid has no blocks. The arguments are converted to the kernel's parameters,
+/// which are copied before the call returns. Throws JobError naming the kernel if it cannot be queued. By a function of
+/// the runtime rather than by <<<>>>, so that the kernels are plain C++ to a runtime that calls them on CPUs.
+template <typename... Parameters>
+void launch(StreamHandle stream, dim3 grid, dim3 block, const char* name, void (*kernel)(Parameters...),
+            std::type_identity_t<Parameters>... arguments) {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream_of(stream);
+    const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
+    if (status != cudaSuccess) throw JobError(std::string("CUDA kernel ") + name + ": " + cudaGetErrorString(status));
 }
 
 template <typename T>

@@ -90,9 +90,8 @@ __global__ void mark_not_finite_kernel(double* norm) {
 void run_adam(StreamHandle stream, std::int64_t elements, const AdamConstants& constants, Clipping clipping,
               float* parameters, float* m, float* v, float* gradient) {
     if (elements == 0) return;
-    adam_kernel<<<blocks_for(elements), kThreads, 0, stream_of(stream)>>>(elements, constants, clipping, parameters, m,
-                                                                          v, gradient);
-    check_launch("adam");
+    launch(stream, blocks_for(elements), kThreads, "adam", adam_kernel, elements, constants, clipping, parameters, m, v,
+           gradient);
 }
 
 }  // namespace
@@ -110,28 +109,24 @@ void adam(StreamHandle stream, std::int64_t elements, const AdamW& options, Clip
 void sgd_momentum(StreamHandle stream, std::int64_t elements, const SgdMomentum& options, Clipping clipping,
                   float* parameters, float* m, float* gradient) {
     if (elements == 0) return;
-    sgd_kernel<<<blocks_for(elements), kThreads, 0, stream_of(stream)>>>(
-        elements, static_cast<float>(options.learning_rate), static_cast<float>(options.momentum),
-        static_cast<float>(options.weight_decay), clipping, parameters, m, gradient);
-    check_launch("sgd_momentum");
+    launch(stream, blocks_for(elements), kThreads, "sgd_momentum", sgd_kernel, elements,
+           static_cast<float>(options.learning_rate), static_cast<float>(options.momentum),
+           static_cast<float>(options.weight_decay), clipping, parameters, m, gradient);
 }
 
 void scale(StreamHandle stream, std::int64_t elements, Clipping clipping, float* x) {
     if (elements == 0) return;
-    scale_kernel<<<blocks_for(elements), kThreads, 0, stream_of(stream)>>>(elements, clipping, x);
-    check_launch("scale");
+    launch(stream, blocks_for(elements), kThreads, "scale", scale_kernel, elements, clipping, x);
 }
 
 void sum_of_squares(StreamHandle stream, std::int64_t elements, const float* x, double* partial, double* norm) {
-    partial_squares_kernel<<<static_cast<unsigned>(kPartialSums), kThreads, 0, stream_of(stream)>>>(elements, x,
-                                                                                                    partial);
-    add_partial_kernel<<<1, kThreads, 0, stream_of(stream)>>>(partial, norm);
-    check_launch("sum_of_squares");
+    launch(stream, static_cast<unsigned>(kPartialSums), kThreads, "sum_of_squares", partial_squares_kernel, elements, x,
+           partial);
+    launch(stream, 1, kThreads, "sum_of_squares", add_partial_kernel, partial, norm);
 }
 
 void mark_not_finite(StreamHandle stream, double* norm) {
-    mark_not_finite_kernel<<<1, 1, 0, stream_of(stream)>>>(norm);
-    check_launch("mark_not_finite");
+    launch(stream, 1, 1, "mark_not_finite", mark_not_finite_kernel, norm);
 }
 
 }  // namespace orrery::kernels::cuda

@@ -184,60 +184,53 @@ unsigned rows_of(std::int64_t rows) {
 
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x,
                         const float* weight, const float* bias, float* y, float* stats) {
-    layer_norm_forward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, epsilon, x, weight,
-                                                                                       bias, y, stats);
-    check_launch("layer_norm_forward");
+    launch(stream, rows_of(shape.rows), kThreads, "layer_norm_forward", layer_norm_forward_kernel, shape.width, epsilon,
+           x, weight, bias, y, stats);
 }
 
 void layer_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
                          const float* weight, const float* stats, const float* residual, float* dx, float* dweight,
                          float* dbias) {
-    norm_parameters_kernel<<<blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), 0, stream_of(stream)>>>(
-        shape, 2, dy, x, stats, dweight, dbias);
-    layer_norm_backward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, dy, x, weight,
-                                                                                        stats, residual, dx);
-    check_launch("layer_norm_backward");
+    launch(stream, blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), "layer_norm_backward", norm_parameters_kernel,
+           shape, 2, dy, x, stats, dweight, dbias);
+    launch(stream, rows_of(shape.rows), kThreads, "layer_norm_backward", layer_norm_backward_kernel, shape.width, dy, x,
+           weight, stats, residual, dx);
 }
 
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x, const float* weight,
                       float* y, float* stats) {
-    rms_norm_forward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, epsilon, x, weight, y,
-                                                                                     stats);
-    check_launch("rms_norm_forward");
+    launch(stream, rows_of(shape.rows), kThreads, "rms_norm_forward", rms_norm_forward_kernel, shape.width, epsilon, x,
+           weight, y, stats);
 }
 
 void rms_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
                        const float* weight, const float* stats, const float* residual, float* dx, float* dweight) {
-    norm_parameters_kernel<<<blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), 0, stream_of(stream)>>>(
-        shape, 1, dy, x, stats, dweight, nullptr);
-    rms_norm_backward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape.width, dy, x, weight, stats,
-                                                                                      residual, dx);
-    check_launch("rms_norm_backward");
+    launch(stream, blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), "rms_norm_backward", norm_parameters_kernel,
+           shape, 1, dy, x, stats, dweight, nullptr);
+    launch(stream, rows_of(shape.rows), kThreads, "rms_norm_backward", rms_norm_backward_kernel, shape.width, dy, x,
+           weight, stats, residual, dx);
 }
 
 void cross_entropy_max(StreamHandle stream, const VocabShard& shape, const float* logits, float* row_max) {
-    cross_entropy_max_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, logits, row_max);
-    check_launch("cross_entropy_max");
+    launch(stream, rows_of(shape.rows), kThreads, "cross_entropy_max", cross_entropy_max_kernel, shape, logits,
+           row_max);
 }
 
 void cross_entropy_sum(StreamHandle stream, const VocabShard& shape, const float* logits, const float* row_max,
                        const std::int32_t* targets, float* sums) {
-    cross_entropy_sum_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, logits, row_max, targets,
-                                                                                      sums);
-    check_launch("cross_entropy_sum");
+    launch(stream, rows_of(shape.rows), kThreads, "cross_entropy_sum", cross_entropy_sum_kernel, shape, logits, row_max,
+           targets, sums);
 }
 
 void cross_entropy_loss(StreamHandle stream, std::int64_t rows, const float* row_max, const float* sums, float* lse,
                         double* loss) {
-    cross_entropy_loss_kernel<<<1, kThreads, 0, stream_of(stream)>>>(rows, row_max, sums, lse, loss);
-    check_launch("cross_entropy_loss");
+    launch(stream, 1, kThreads, "cross_entropy_loss", cross_entropy_loss_kernel, rows, row_max, sums, lse, loss);
 }
 
 void cross_entropy_backward(StreamHandle stream, const VocabShard& shape, float scale, const float* lse,
                             const std::int32_t* targets, float* logits) {
-    cross_entropy_backward_kernel<<<rows_of(shape.rows), kThreads, 0, stream_of(stream)>>>(shape, scale, lse, targets,
-                                                                                           logits);
-    check_launch("cross_entropy_backward");
+    launch(stream, rows_of(shape.rows), kThreads, "cross_entropy_backward", cross_entropy_backward_kernel, shape, scale,
+           lse, targets, logits);
 }
 
 }  // namespace orrery::kernels::cuda

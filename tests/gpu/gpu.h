@@ -14,11 +14,13 @@ inline Transport& world_of_one() {
     return transport;
 }
 
-/// Skips its tests if there is no GPU.
+/// Skips its tests if there is no GPU. Fails them if CUDA cannot use what there is.
 class OnGpu : public testing::Test {
   protected:
     void SetUp() override {
-        if (gpu_count() == 0) GTEST_SKIP() << "no NVIDIA GPU, or no driver for it";
+        const GpuSearch found = find_gpus();
+        ASSERT_EQ(found.failure, "");
+        if (found.count == 0) GTEST_SKIP() << "no NVIDIA GPU, or no driver for it";
     }
 };
 

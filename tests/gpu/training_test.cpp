@@ -29,7 +29,7 @@ class TrainingOnGpu : public OnGpu {
         plan.training.optimizer.clip_norm = clip_norm;
         const program::Program program = program::lower(plan);
         CpuBackend cpu(world_of_one());
-        DeviceBackend gpu(make_cuda_device(0, world_of_one()));
+        DeviceBackend gpu(make_cuda_device(0, world_of_one()), world_of_one().recorder());
         const RunTimes expected = train(program, cpu);
         const RunTimes got = train(program, gpu);
         ASSERT_EQ(got.steps.size(), expected.steps.size());

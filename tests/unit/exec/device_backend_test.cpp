@@ -28,7 +28,8 @@ struct Outcome {
 };
 
 Outcome train(const program::Program& program, const FakeDevice::Options& options) {
-    DeviceBackend backend(std::make_unique<FakeDevice>(options));
+    FlightRecorder recorder;
+    DeviceBackend backend(std::make_unique<FakeDevice>(options), recorder);
     FlightRecorder recorder;
     recorder.follow(program, 0);
     Interpreter interpreter(program, 0, 1, backend, recorder);
@@ -114,7 +115,8 @@ TEST(DeviceBackend, OutOfMemoryErrorHasTheBreakdown) {
 }
 
 TEST(DeviceBackend, FetchAndStampBelongToTheInstructionBefore) {
-    DeviceBackend backend(std::make_unique<FakeDevice>(FakeDevice::Options{}));
+    FlightRecorder recorder;
+    DeviceBackend backend(std::make_unique<FakeDevice>(FakeDevice::Options{}), recorder);
     auto* memory = reinterpret_cast<double*>(backend.reserve(64, 0, "a test needs").device);
     const std::vector<double> values{3.5};
     backend.write(memory, sizeof(double), [&](std::byte* host) { std::memcpy(host, values.data(), sizeof(double)); });

@@ -66,7 +66,7 @@ class FakeDevice : public Device {
         streams_[stream].push_back({{}, points_[event]});
     }
     bool is_complete(Event event) override { return points_[event]->time_ns > 0; }
-    void synchronize(Event event) override {
+    void synchronize(Event event, const std::function<void()>& /*meanwhile*/) override {
         while (!is_complete(event)) advance();
     }
     std::int64_t time_ns(Event event) override {

@@ -1,0 +1,311 @@
+#include "tests/emulator/grid.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/emulator/fatal.h"
+#include "tests/emulator/sanitizers.h"
+
+emulated::Extent threadIdx, blockIdx, blockDim, gridDim;
+
+namespace emulated {
+namespace {
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffU;
+constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // sanitizers make frames large
+
+enum class State { fresh, ready, exchanging, at_barrier, done };
+
+struct Worker;
+
+struct Lane {
+    Extent index;
+    unsigned linear = 0;  // in its block
+    State state = State::fresh;
+    Worker* worker = nullptr;
+    std::uint64_t bits[2]{};  // offered in exchanges, by parity, so that a lane cannot overwrite what another still reads
+    unsigned exchanges = 0;
+    unsigned barriers = 0;
+};
+
+/// A fiber. It runs one thread after the other and is held by a thread that waits.
+struct Worker {
+    boost::context::fiber context;  // while it does not run
+    const void* stack_bottom = nullptr;
+    std::size_t stack_bytes = 0;
+    void* fake_stack = nullptr;  // AddressSanitizer's
+    Lane* lane = nullptr;
+    std::optional<Flow> flow;
+};
+
+class Processor {
+  public:
+    void run(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed);
+
+    // Called by device code.
+    int meet_block(int predicate);
+    std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes);
+
+  private:
+    void run_block();
+    void run_warp(unsigned first);
+    void start(Lane& one, Worker& on);
+    void go_on_as(Lane* lane);
+    [[nodiscard]] Lane* next_runnable();
+    void leave();
+    void switch_to(Worker& to);
+    void arrive(boost::context::fiber&& from);
+    [[noreturn]] void work(Worker& self);
+    [[nodiscard]] Worker& free_worker();
+    [[noreturn]] void fail(const std::string& what) const;
+
+    const Kernel* kernel_ = nullptr;
+    std::mt19937_64 random_;
+    std::vector<Lane> lanes_;
+    std::vector<Worker*> free_;
+    Worker scheduler_;
+    Worker* active_ = &scheduler_;
+    Worker* left_ = nullptr;  // the worker that was running before the last switch
+    Lane* lane_ = nullptr;    // of the running thread
+    unsigned warp_first_ = 0, warp_end_ = 0;
+    unsigned exchanging_ = 0;
+    int predicate_ = 0, result_ = 0;
+    // Places of ThreadSanitizer's orders.
+    char begin_ = 0, end_ = 0;
+    char barrier_[2]{};
+    char warp_[2]{};
+};
+
+Processor& processor() {
+    static auto* const one = new Processor;  // never destroyed, since that would unwind the fibers' stacks
+    return *one;
+}
+
+/// Sets what device code reads of itself. ThreadSanitizer must not see it, since threads only read their own.
+__attribute__((no_sanitize("thread"))) void set(Extent& variable, const Extent& value) {
+    variable = value;
+}
+
+/// Allocates a worker's stack and tells it the bounds.
+struct StackAllocator {
+    Worker* worker;
+    boost::context::protected_fixedsize_stack stacks{kStackBytes};
+    boost::context::stack_context allocate() {
+        boost::context::stack_context stack = stacks.allocate();
+        worker->stack_bottom = static_cast<char*>(stack.sp) - stack.size;
+        worker->stack_bytes = stack.size;
+        return stack;
+    }
+    void deallocate(boost::context::stack_context& stack) noexcept { stacks.deallocate(stack); }
+};
+
+void Processor::fail(const std::string& what) const {
+    die(what + " in block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
+            std::to_string(blockIdx.z) + ") of a grid of " + std::to_string(gridDim.volume()) + " blocks of " +
+            std::to_string(blockDim.volume()) + " threads",
+        kernel_->address);
+}
+
+Worker& Processor::free_worker() {
+    if (free_.empty()) {
+        auto* const one = new Worker;
+        one->context = boost::context::fiber(std::allocator_arg, StackAllocator{one},
+                                             [this, one](boost::context::fiber&& from) -> boost::context::fiber {
+                                                 arrive(std::move(from));
+                                                 work(*one);
+                                             });
+        free_.push_back(one);
+    }
+    Worker& one = *free_.back();
+    free_.pop_back();
+    return one;
+}
+
+void Processor::switch_to(Worker& to) {
+    Worker& self = *active_;
+    left_ = &self;
+    active_ = &to;
+    go_on_as(to.lane);
+    before_switch(&self.fake_stack, to.stack_bottom, to.stack_bytes);
+    to.flow->enter();
+    boost::context::fiber from = std::move(to.context).resume();
+    arrive(std::move(from));
+}
+
+/// The first thing after each switch, on the new stack.
+void Processor::arrive(boost::context::fiber&& from) {
+    left_->context = std::move(from);
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+    after_switch(active_->fake_stack, &bottom, &bytes);
+    if (left_ == &scheduler_) {
+        scheduler_.stack_bottom = bottom;
+        scheduler_.stack_bytes = bytes;
+    }
+}
+
+void Processor::start(Lane& one, Worker& on) {
+    one.worker = &on;
+    one.state = State::ready;
+    on.lane = &one;
+}
+
+/// Null: as the scheduler.
+void Processor::go_on_as(Lane* lane) {
+    lane_ = lane;
+    if (lane != nullptr) set(threadIdx, lane->index);
+}
+
+void Processor::work(Worker& self) {
+    for (;;) {
+        acquire(&begin_);
+        kernel_->run();
+        release(&end_);
+        self.lane->state = State::done;
+        Lane* const next = next_runnable();
+        if (!kFindsRaces && next != nullptr && next->state == State::fresh) {  // without switching
+            start(*next, self);
+            go_on_as(next);
+            continue;
+        }
+        free_.push_back(&self);
+        leave();
+    }
+}
+
+/// Continues with another thread of the warp, or with the scheduler if none can run.
+void Processor::leave() {
+    Lane* const next = next_runnable();
+    if (next == nullptr) return switch_to(scheduler_);
+    if (next->state == State::fresh) {
+        Worker& worker = free_worker();
+        start(*next, worker);
+        worker.flow.emplace(Flow::Kind::fresh);
+    }
+    switch_to(*next->worker);
+}
+
+/// The threads of a warp take turns, so that the order of lanes is not the same in all rounds.
+Lane* Processor::next_runnable() {
+    const unsigned size = warp_end_ - warp_first_;
+    const unsigned after = active_ == &scheduler_ ? size - 1 : active_->lane->linear - warp_first_;
+    for (unsigned step = 1; step <= size; ++step) {
+        Lane& one = lanes_[warp_first_ + (after + step) % size];
+        const bool parked = one.state == State::ready && (active_ == &scheduler_ || &one != active_->lane);
+        if (one.state == State::fresh || parked) return &one;
+    }
+    return nullptr;
+}
+
+int Processor::meet_block(int predicate) {
+    Lane& self = *lane_;
+    const unsigned parity = self.barriers++ % 2;
+    predicate_ |= predicate != 0 ? 1 : 0;
+    release(&barrier_[parity]);
+    self.state = State::at_barrier;
+    leave();
+    acquire(&barrier_[parity]);
+    return result_;
+}
+
+std::uint64_t Processor::exchange(unsigned mask, std::uint64_t bits, unsigned lanes) {
+    Lane& self = *lane_;
+    if (mask != kAllLanes) fail("a shuffle with a mask that is not the whole warp");
+    if (lanes >= kWarp || warp_end_ - warp_first_ < kWarp) fail("a shuffle with lanes that the warp does not have");
+    const unsigned parity = self.exchanges++ % 2;
+    self.bits[parity] = bits;
+    release(&warp_[parity]);
+    if (++exchanging_ < kWarp) {
+        self.state = State::exchanging;
+        leave();
+    } else {
+        exchanging_ = 0;
+        for (unsigned l = warp_first_; l < warp_end_; ++l) lanes_[l].state = State::ready;
+    }
+    acquire(&warp_[parity]);
+    return lanes_[warp_first_ + ((self.linear % kWarp) ^ lanes)].bits[parity];
+}
+
+/// Runs a warp until each of its threads has ended or waits for the block.
+void Processor::run_warp(unsigned first) {
+    warp_first_ = first;
+    warp_end_ = std::min(first + kWarp, static_cast<unsigned>(lanes_.size()));
+    if (next_runnable() != nullptr) leave();
+    if (exchanging_ > 0) fail("a shuffle that " + std::to_string(exchanging_) + " of the warp's lanes reach");
+}
+
+void Processor::run_block() {
+    std::fill(kernel_->shared_begin, kernel_->shared_end, static_cast<char>(0xff));  // NaN as float and as double
+    for (unsigned i = 0; i < lanes_.size(); ++i) {
+        Lane& one = lanes_[i];
+        one.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+        one.linear = i;
+        one.state = State::fresh;
+        one.exchanges = one.barriers = 0;
+    }
+    release(&begin_);
+    std::vector<unsigned> warps((lanes_.size() + kWarp - 1) / kWarp);
+    std::iota(warps.begin(), warps.end(), 0U);
+    for (;;) {
+        std::shuffle(warps.begin(), warps.end(), random_);
+        for (const unsigned warp : warps) run_warp(warp * kWarp);
+        const auto count = [&](State state) {
+            return std::count_if(lanes_.begin(), lanes_.end(), [&](const Lane& one) { return one.state == state; });
+        };
+        const auto all = static_cast<std::ptrdiff_t>(lanes_.size());
+        if (count(State::done) == all) break;
+        if (count(State::at_barrier) != all) {
+            fail("a barrier that " + std::to_string(count(State::at_barrier)) + " of the block's threads reach, while " +
+                 std::to_string(count(State::done)) + " have ended,");
+        }
+        result_ = predicate_;
+        predicate_ = 0;
+        for (Lane& one : lanes_) one.state = State::ready;
+    }
+    // Also orders the blocks, because they use the same shared variables: races between blocks are not seen.
+    acquire(&end_);
+}
+
+void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed) {
+    kernel_ = &kernel;
+    random_.seed(seed);
+    set(gridDim, grid);
+    set(blockDim, block);
+    lanes_.resize(block.volume());
+    scheduler_.flow.emplace(Flow::Kind::current);
+    // A random order of blocks: block n is n * factor + offset, with a factor that has no common divisor with the count.
+    const std::uint64_t blocks = grid.volume();
+    const std::uint64_t offset = random_() % blocks;
+    std::uint64_t factor = 1 + random_() % blocks % 1024;
+    while (std::gcd(factor, blocks) != 1) ++factor;
+    for (std::uint64_t n = 0; n < blocks; ++n) {
+        const std::uint64_t at = (n * factor + offset) % blocks;
+        set(blockIdx, {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
+                       static_cast<unsigned>(at / grid.x / grid.y)});
+        run_block();
+    }
+}
+
+}  // namespace
+
+int meet_block(int predicate) {
+    return processor().meet_block(predicate);
+}
+std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes) {
+    return processor().exchange(mask, bits, lanes);
+}
+void run_grid(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed) {
+    processor().run(kernel, grid, block, seed);
+}
+
+}  // namespace emulated

@@ -1,0 +1,145 @@
+#include "tests/emulator/memory.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "tests/emulator/fatal.h"
+
+namespace emulated {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // of a block's beginning, as cudaMalloc guarantees
+constexpr std::int64_t kContextBytes = std::int64_t{300} << 20U;
+
+std::size_t page() {
+    static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    return bytes;
+}
+std::size_t rounded(std::size_t bytes, std::size_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+Memory* explained = nullptr;
+bool device_works = false;
+
+/// Reads the map of blocks in a signal handler, which is safe as long as the fault was not in the map's own code.
+void explain(int signal, siginfo_t* info, void*) {
+    const bool on_device = explained != nullptr && explained->place_of(info->si_addr) == Place::device;
+    const char* text = on_device      ? "emulated CUDA: host code touched device memory\n"
+                       : device_works ? "emulated CUDA: device code touched memory outside of its blocks\n"
+                                      : nullptr;
+    if (text != nullptr) static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
+    ::signal(signal, SIG_DFL);
+    raise(signal);
+}
+
+}  // namespace
+
+void die(const std::string& what, const void* kernel) {
+    std::fflush(stdout);
+    if (kernel == nullptr) {
+        std::fprintf(stderr, "emulated CUDA: %s\n", what.c_str());
+    } else {
+        std::fprintf(stderr, "emulated CUDA: %s (kernel at %p)\n", what.c_str(), kernel);
+    }
+    std::fflush(stderr);
+    std::abort();
+}
+
+Memory::Memory(std::int64_t device_bytes) : total_(device_bytes), used_(kContextBytes) {}
+
+void* Memory::allocate(std::int64_t bytes) {
+    if (bytes == 0) return nullptr;
+    const std::size_t size = rounded(static_cast<std::size_t>(bytes), kAlignment);
+    if (used() + static_cast<std::int64_t>(size) > total_) return nullptr;
+    const std::size_t page_bytes = rounded(size, page());
+    void* const pages =
+        mmap(nullptr, page_bytes + page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return nullptr;
+    std::memset(pages, 0xff, page_bytes);
+    mprotect(pages, page_bytes + page(), PROT_NONE);
+    std::byte* const memory = static_cast<std::byte*>(pages) + (page_bytes - size);
+    const Block block{static_cast<std::byte*>(pages), page_bytes, size, false};
+    blocks_[memory] = block;
+    if (unlocked_) mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
+    used_ += static_cast<std::int64_t>(size);
+    return memory;
+}
+
+void* Memory::allocate_pinned(std::int64_t bytes) {
+    if (bytes == 0) return nullptr;
+    const std::size_t page_bytes = rounded(static_cast<std::size_t>(bytes), page());
+    void* const pages = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return nullptr;
+    std::memset(pages, 0xff, page_bytes);
+    blocks_[static_cast<std::byte*>(pages)] = {static_cast<std::byte*>(pages), page_bytes,
+                                               static_cast<std::size_t>(bytes), true};
+    return pages;
+}
+
+bool Memory::free(void* memory) {
+    const auto found = blocks_.find(static_cast<std::byte*>(memory));
+    if (found == blocks_.end() || found->second.is_pinned) return false;
+    munmap(found->second.pages, found->second.page_bytes + page());
+    used_ -= static_cast<std::int64_t>(found->second.bytes);
+    blocks_.erase(found);
+    return true;
+}
+
+bool Memory::free_pinned(void* memory) {
+    const auto found = blocks_.find(static_cast<std::byte*>(memory));
+    if (found == blocks_.end() || !found->second.is_pinned) return false;
+    munmap(found->second.pages, found->second.page_bytes);
+    blocks_.erase(found);
+    return true;
+}
+
+const Memory::Block* Memory::find(const void* memory) const {
+    const auto* const at = static_cast<const std::byte*>(memory);
+    auto after = blocks_.upper_bound(at);
+    if (after == blocks_.begin()) return nullptr;
+    --after;
+    return at < after->first + after->second.bytes ? &after->second : nullptr;
+}
+
+Place Memory::place_of(const void* memory) const {
+    const Block* const block = find(memory);
+    if (block == nullptr) return Place::pageable;
+    return block->is_pinned ? Place::pinned : Place::device;
+}
+
+bool Memory::is_whole(const void* memory, std::size_t bytes) const {
+    const Block* const block = find(memory);
+    if (block == nullptr) return bytes == 0 || find(static_cast<const std::byte*>(memory) + bytes - 1) == nullptr;
+    const std::byte* const begin = block->is_pinned ? block->pages : block->pages + (block->page_bytes - block->bytes);
+    return static_cast<const std::byte*>(memory) + bytes <= begin + block->bytes;
+}
+
+void Memory::unlock() {
+    unlocked_ = device_works = true;
+    for (const auto& [memory, block] : blocks_) {
+        if (!block.is_pinned) mprotect(block.pages, block.page_bytes, PROT_READ | PROT_WRITE);
+    }
+}
+
+void Memory::lock() {
+    unlocked_ = device_works = false;
+    for (const auto& [memory, block] : blocks_) {
+        if (!block.is_pinned) mprotect(block.pages, block.page_bytes, PROT_NONE);
+    }
+}
+
+void explain_faults(Memory& memory) {
+    explained = &memory;
+    struct sigaction action {};
+    action.sa_sigaction = explain;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &action, nullptr);
+}
+
+}  // namespace emulated

@@ -1,0 +1,54 @@
+// The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works. Fresh memory
+// is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+namespace emulated {
+
+enum class Place { device, pinned, pageable };
+
+/// Not thread-safe: the device calls it under its lock.
+class Memory {
+  public:
+    explicit Memory(std::int64_t device_bytes);
+
+    /// Null if the device has less. A block of 0 bytes is null, too.
+    [[nodiscard]] void* allocate(std::int64_t bytes);
+    [[nodiscard]] void* allocate_pinned(std::int64_t bytes);
+    /// False if there is no such block.
+    [[nodiscard]] bool free(void* memory);
+    [[nodiscard]] bool free_pinned(void* memory);
+    /// Accounts memory that a library takes on the device; negative to give it back.
+    void reserve(std::int64_t bytes) { reserved_ += bytes; }
+    [[nodiscard]] std::int64_t total() const { return total_; }
+    [[nodiscard]] std::int64_t used() const { return used_ + reserved_; }
+
+    [[nodiscard]] Place place_of(const void* memory) const;
+    /// Whether all of these bytes are in one block of the place of the first.
+    [[nodiscard]] bool is_whole(const void* memory, std::size_t bytes) const;
+
+    /// Lets the device, or nobody, touch device memory.
+    void unlock();
+    void lock();
+
+  private:
+    struct Block {
+        std::byte* pages = nullptr;  // of device memory: including the guard page
+        std::size_t page_bytes = 0;  // without the guard page
+        std::size_t bytes = 0;
+        bool is_pinned = false;
+    };
+    [[nodiscard]] const Block* find(const void* memory) const;
+    std::map<const std::byte*, Block> blocks_;
+    std::int64_t total_ = 0, used_ = 0, reserved_ = 0;
+    bool unlocked_ = false;
+};
+
+/// From now on a host access to device memory, or a device access to memory that it may not touch, ends the process with
+/// a message that says so.
+void explain_faults(Memory& memory);
+
+}  // namespace emulated
