@@ -10,6 +10,8 @@ struct cublasContext {
     cudaStream_t stream = nullptr;
 };
 
+extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
+
 namespace {
 
 /// From the first to behind the last element of a column-major matrix.
@@ -24,6 +26,7 @@ std::size_t bytes_of(int rows, int columns, int width) {
 extern "C" {
 
 cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
+    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);  // ranks share the machine's cores
     *handle = new cublasContext;
     return CUBLAS_STATUS_SUCCESS;
 }

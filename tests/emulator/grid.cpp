@@ -24,14 +24,14 @@ constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // sanitizers make frames large
 
-enum class State { fresh, ready, exchanging, at_barrier, done };
+enum class State { fresh, ready, runs, exchanging, at_barrier, done };
 
 struct Worker;
 
-struct Lane {
+struct alignas(64) Lane {
+    State state = State::fresh;
     Extent index;
     unsigned linear = 0;  // in its block
-    State state = State::fresh;
     Worker* worker = nullptr;
     std::uint64_t bits[2]{};  // offered in exchanges, by parity, so that a lane cannot overwrite what another still reads
     unsigned exchanges = 0;
@@ -73,6 +73,7 @@ class Processor {
     std::mt19937_64 random_;
     std::vector<Lane> lanes_;
     std::vector<Worker*> free_;
+    std::size_t workers_ = 0;
     Worker scheduler_;
     Worker* active_ = &scheduler_;
     Worker* left_ = nullptr;  // the worker that was running before the last switch
@@ -100,13 +101,20 @@ __attribute__((no_sanitize("thread"))) void set(Extent& variable, const Extent& 
 struct StackAllocator {
     Worker* worker;
     boost::context::protected_fixedsize_stack stacks{kStackBytes};
+    std::size_t shift;  // of the first frame: if all stacks began at the same place of a page, they would share few cache sets
     boost::context::stack_context allocate() {
         boost::context::stack_context stack = stacks.allocate();
         worker->stack_bottom = static_cast<char*>(stack.sp) - stack.size;
         worker->stack_bytes = stack.size;
+        stack.sp = static_cast<char*>(stack.sp) - shift;
+        stack.size -= shift;
         return stack;
     }
-    void deallocate(boost::context::stack_context& stack) noexcept { stacks.deallocate(stack); }
+    void deallocate(boost::context::stack_context& stack) noexcept {
+        stack.sp = static_cast<char*>(stack.sp) + shift;
+        stack.size += shift;
+        stacks.deallocate(stack);
+    }
 };
 
 void Processor::fail(const std::string& what) const {
@@ -119,7 +127,7 @@ void Processor::fail(const std::string& what) const {
 Worker& Processor::free_worker() {
     if (free_.empty()) {
         auto* const one = new Worker;
-        one->context = boost::context::fiber(std::allocator_arg, StackAllocator{one},
+        one->context = boost::context::fiber(std::allocator_arg, StackAllocator{.worker = one, .shift = workers_++ * 5 * 64 % 4096},
                                              [this, one](boost::context::fiber&& from) -> boost::context::fiber {
                                                  arrive(std::move(from));
                                                  work(*one);
@@ -156,14 +164,15 @@ void Processor::arrive(boost::context::fiber&& from) {
 
 void Processor::start(Lane& one, Worker& on) {
     one.worker = &on;
-    one.state = State::ready;
     on.lane = &one;
 }
 
 /// Null: as the scheduler.
 void Processor::go_on_as(Lane* lane) {
     lane_ = lane;
-    if (lane != nullptr) set(threadIdx, lane->index);
+    if (lane == nullptr) return;
+    lane->state = State::runs;
+    set(threadIdx, lane->index);
 }
 
 void Processor::work(Worker& self) {
@@ -197,12 +206,12 @@ void Processor::leave() {
 
 /// The threads of a warp take turns, so that the order of lanes is not the same in all rounds.
 Lane* Processor::next_runnable() {
-    const unsigned size = warp_end_ - warp_first_;
-    const unsigned after = active_ == &scheduler_ ? size - 1 : active_->lane->linear - warp_first_;
-    for (unsigned step = 1; step <= size; ++step) {
-        Lane& one = lanes_[warp_first_ + (after + step) % size];
-        const bool parked = one.state == State::ready && (active_ == &scheduler_ || &one != active_->lane);
-        if (one.state == State::fresh || parked) return &one;
+    Lane* const first = lanes_.data() + warp_first_;
+    Lane* const end = lanes_.data() + warp_end_;
+    Lane* one = active_ == &scheduler_ ? end - 1 : active_->lane;
+    for (unsigned left = warp_end_ - warp_first_; left > 0; --left) {
+        if (++one == end) one = first;
+        if (one->state <= State::ready) return one;
     }
     return nullptr;
 }
@@ -231,6 +240,7 @@ std::uint64_t Processor::exchange(unsigned mask, std::uint64_t bits, unsigned la
     } else {
         exchanging_ = 0;
         for (unsigned l = warp_first_; l < warp_end_; ++l) lanes_[l].state = State::ready;
+        self.state = State::runs;
     }
     acquire(&warp_[parity]);
     return lanes_[warp_first_ + ((self.linear % kWarp) ^ lanes)].bits[parity];

@@ -24,7 +24,9 @@ struct Address {
 struct Seat {
     alignas(64) std::atomic<std::uint64_t> begun;  // collectives
     std::atomic<std::uint64_t> written, read;      // chunks
-    Wish wish;                                     // of the collective that it has begun; valid with the first chunk
+    /// Of the collective that it has begun, by the number's parity, since one rank may have begun the next collective
+    /// when another still compares. Valid with the first chunk.
+    Wish wishes[2];
     // Splitting. Each counter is the number of the last split for which the rank has got so far.
     std::atomic<std::uint64_t> chosen, made, left;
     std::int32_t color, key;

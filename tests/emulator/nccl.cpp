@@ -94,7 +94,7 @@ void Exchange::write(std::size_t bytes) const {
 
 void Exchange::check_wishes() const {
     for (int other = 0; other < comm->meeting.ranks(); ++other) {
-        const Wish& one = comm->meeting.seat(other).wish;
+        const Wish& one = comm->meeting.seat(other).wishes[number % 2];
         if (one == wish) continue;
         const auto text = [](int rank, const Wish& of) {
             return "rank " + std::to_string(rank) + " " + name_of(of.kind) + " of " + std::to_string(of.count) +
@@ -126,7 +126,7 @@ Progress Exchange::step() {
         has_begun = true;
         fails = Device::instance().collective_fails();
         if (fails) comm->error = ncclRemoteError;
-        seat.wish = wish;
+        seat.wishes[number % 2] = wish;
         seat.begun = number;
     }
     if (fails) return Progress::waits;  // until it is aborted
