@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "tests/emulator/fatal.h"
@@ -34,15 +35,25 @@ Device& Device::instance() {
 }
 
 Device::Device() : memory_(setting("EMULATED_CUDA_MEMORY_MIB", 4096) << 20U) {
-    const std::int64_t seed = setting("EMULATED_CUDA_SEED", 0);
-    const std::int64_t rank = setting("RANK", 0);
-    random_.seed(static_cast<std::uint64_t>(seed * 1'000'003 + rank));
-    policy_ = static_cast<int>(seed % 3);
+    set_seed(setting("EMULATED_CUDA_SEED", 0));
     one_collective_ = setting("EMULATED_CUDA_ONE_COLLECTIVE", 0) != 0;
     fault_ = setting("EMULATED_CUDA_FAULT", 0);
     collective_fault_ = setting("EMULATED_NCCL_FAULT", 0);
     explain_faults(memory_);
+    if (std::getenv("EMULATED_CUDA_COUNTS") != nullptr) std::atexit(write_counts);
     thread_ = std::thread([this] { work(); });
+}
+
+void Device::set_seed(std::int64_t seed) {
+    const std::lock_guard lock(mutex_);
+    random_.seed(static_cast<std::uint64_t>(seed * 1'000'003 + setting("RANK", 0)));
+    policy_ = static_cast<int>(seed % 3);
+}
+
+void Device::write_counts() {
+    const Device& device = instance();
+    std::ofstream(std::getenv("EMULATED_CUDA_COUNTS"), std::ios::app)
+        << device.grids_ << " " << device.collectives_ << "\n";
 }
 
 std::uint64_t Device::random() {

@@ -15,6 +15,7 @@
 //   EMULATED_CUDA_ONE_COLLECTIVE   1: a collective occupies the device, so that the next one waits until it has ended
 //   EMULATED_CUDA_FAULT            N: the N-th kernel fails
 //   EMULATED_NCCL_FAULT            N: the N-th collective fails; its communicator reports a remote error
+//   EMULATED_CUDA_COUNTS           a file to which the process appends at its end how many kernels and collectives it ran
 //   EMULATED_CUDA_PATIENCE_S       how long collectives may wait for their peers before the process aborts; default 120
 #pragma once
 
@@ -105,6 +106,8 @@ class Device {
     [[nodiscard]] cudaError_t broken() const { return broken_; }
     /// True for the collective that is to report an error.
     [[nodiscard]] bool collective_fails();
+    /// From now on the order of execution follows from this seed.
+    void set_seed(std::int64_t seed);
     /// From now on collectives begin in the order in which the host queued them.
     void begin_in_order();
 
@@ -134,6 +137,7 @@ class Device {
     using Demand = std::map<CUstream_st*, std::uint64_t>;  // operations of the stream up to this number
 
     Device();
+    static void write_counts();
     void work();
     [[nodiscard]] bool step_once(std::unique_lock<std::mutex>& lock, const Demand& demand);
     [[nodiscard]] bool may_run(const Operation& operation) const;
@@ -157,7 +161,7 @@ class Device {
     bool works_ = false;     // device memory is accessible
     const void* running_ = nullptr;  // the communicator of the collective that runs
     std::int64_t fault_ = 0, collective_fault_ = 0;
-    std::int64_t grids_ = 0, collectives_ = 0;
+    std::atomic<std::int64_t> grids_ = 0, collectives_ = 0;  // run
     std::vector<CUstream_st*> streams_;
     std::uint64_t queued_ = 0;
     Demand demand_;  // the host's

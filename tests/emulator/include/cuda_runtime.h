@@ -1,5 +1,5 @@
 // The part of the CUDA runtime's interface that Orrery uses, for the emulated device (tests/emulator/README.md). The
-// names, values and signatures are NVIDIA's; tests/emulator/interface.h holds them against the real headers where these
+// names, values and signatures are NVIDIA's; tests/emulator/interface.cpp holds them against the real headers where these
 // are installed. Device code is plain C++ here: a thread of a kernel is a fiber, and the keywords mean nothing or name a
 // place in memory.
 #pragma once
@@ -70,7 +70,6 @@ using dim3 = ::emulated::Extent;
 /// Of NVIDIA's structures only the members that Orrery uses.
 struct cudaDeviceProp {
     char name[256];
-    char uuid_text[64];
 };
 struct cudaLaunchConfig_t {
     dim3 gridDim, blockDim;
@@ -112,7 +111,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 
 namespace emulated {
 
-/// Queues a grid. `check` finds pointers among the arguments that the device cannot use.
+/// Queues a grid.
 cudaError_t queue_grid(const cudaLaunchConfig_t& config, Kernel kernel);
 /// Whether a kernel may be given this pointer: null, or in device or pinned memory.
 [[nodiscard]] bool is_for_kernels(const void* pointer);

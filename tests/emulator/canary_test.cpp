@@ -1,0 +1,237 @@
+// Each of these programs is wrong in a way that real devices often hide. Each must be caught, by the part of the emulated
+// device that is there to catch it.
+#include <gtest/gtest.h>
+#include <nccl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+
+#include "tests/emulator/streams.h"
+
+namespace emulated {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+__global__ void fill_kernel(float* to, float value) {
+    to[blockIdx.x * blockDim.x + threadIdx.x] = value;
+}
+__global__ void copy_kernel(const float* from, float* to) {
+    to[threadIdx.x] = from[threadIdx.x];
+}
+
+/// The sum over a block; without its barrier if `forgets`.
+__global__ void sum_kernel(bool forgets, const float* from, float* to) {
+    __shared__ float shared[kThreads / 32];
+    float sum = from[threadIdx.x];
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffU, sum, lanes);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = sum;
+    if (!forgets) __syncthreads();
+    sum = 0;
+    for (const float of_warp : shared) sum += of_warp;
+    to[threadIdx.x] = sum;
+}
+
+TEST(Canaries, AMissingBarrierGivesNan) {
+    for_seeds([] {
+        const Stream stream;
+        const Floats in(kThreads), out(kThreads);
+        EXPECT_CUDA(launch(stream, 1, kThreads, fill_kernel, in.data(), 1.0F));
+        EXPECT_CUDA(launch(stream, 1, kThreads, sum_kernel, false, in.data(), out.data()));
+        EXPECT_EQ(out.read(stream), std::vector<float>(kThreads, 256.0F));
+        EXPECT_CUDA(launch(stream, 1, kThreads, sum_kernel, true, in.data(), out.data()));
+        bool any = false;
+        for (const float sum : out.read(stream)) any = any || std::isnan(sum);
+        EXPECT_TRUE(any);
+    });
+}
+
+__global__ void diverging_shuffle_kernel(float* to) {
+    if (threadIdx.x == 7) return;
+    to[threadIdx.x] = __shfl_xor_sync(0xffffffffU, 1.0F, 1);
+}
+__global__ void diverging_barrier_kernel(float* to) {
+    if (threadIdx.x < 32) __syncthreads();
+    to[threadIdx.x] = 1.0F;
+}
+__global__ void partial_warp_kernel(float* to) {
+    to[threadIdx.x] = __shfl_xor_sync(0xffffffffU, 1.0F, 1);
+}
+
+/// Runs a kernel in a process of its own.
+void run_alone(unsigned threads, void (*kernel)(float*)) {
+    const Stream stream;
+    const Floats out(64);
+    static_cast<void>(launch(stream, 1, threads, kernel, out.data()));
+    stream.finish();
+}
+
+TEST(CanariesDeathTest, ThreadsThatDoNotMeetEndTheProcess) {
+    EXPECT_DEATH(run_alone(32, diverging_shuffle_kernel), "a shuffle that 31 of the warp's lanes reach");
+    EXPECT_DEATH(run_alone(64, diverging_barrier_kernel), "a barrier that 32 of the block's threads reach, while 32 have");
+    EXPECT_DEATH(run_alone(16, partial_warp_kernel), "a shuffle with lanes that the warp does not have");
+}
+
+/// Two streams without an event between them: the consumer may run before the producer, or the next producer before the
+/// consumer. Returns what the consumer saw.
+float unordered(bool next_producer) {
+    const Stream producer, consumer;
+    const Floats a(32), b(32);
+    const Event filled;
+    EXPECT_CUDA(launch(producer, 1, 32, fill_kernel, a.data(), 1.0F));
+    if (next_producer) {
+        EXPECT_CUDA(cudaEventRecord(filled, producer));
+        EXPECT_CUDA(cudaStreamWaitEvent(consumer, filled, 0));
+    }
+    EXPECT_CUDA(launch(consumer, 1, 32, copy_kernel, a.data(), b.data()));
+    if (next_producer) {
+        EXPECT_CUDA(launch(producer, 1, 32, fill_kernel, a.data(), 2.0F));
+        producer.finish();
+    }
+    return b.read(consumer)[0];
+}
+
+TEST(Canaries, AMissingEventIsSeenByOneOfThreeSeeds) {
+    for (const bool next_producer : {false, true}) {
+        int wrong = 0;
+        for (const int seed : {0, 1, 2}) {
+            Device::instance().set_seed(seed);
+            wrong += unordered(next_producer) == 1.0F ? 0 : 1;
+        }
+        EXPECT_GT(wrong, 0) << next_producer;
+    }
+}
+
+TEST(Canaries, UnwrittenMemoryIsNan) {
+    const Stream stream;
+    const Floats unwritten(32), out(32);
+    EXPECT_CUDA(launch(stream, 1, 32, copy_kernel, unwritten.data(), out.data()));
+    for (const float value : out.read(stream)) EXPECT_TRUE(std::isnan(value));
+}
+
+TEST(CanariesDeathTest, HostCodeCannotTouchDeviceMemory) {
+    const Stream stream;
+    const Floats a(32);
+    EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
+    stream.finish();
+    const volatile float* const touched = a.data();
+    EXPECT_DEATH(static_cast<void>(*touched), "host code touched device memory");
+    EXPECT_DEATH(a.data()[3] = 1.0F, "host code touched device memory");
+}
+
+TEST(CanariesDeathTest, KernelsCannotLeaveTheirBlock) {
+    EXPECT_DEATH(
+        {
+            const Stream stream;
+            const Floats a(64);
+            static_cast<void>(launch(stream, 1, 64, fill_kernel, a.data() + 1, 1.0F));
+            stream.finish();
+        },
+        "device code touched memory outside of its blocks");
+}
+
+/// Runs `body` in a new process, since a failure of the device stays until the process ends. Returns its exit code.
+int in_process(const std::function<void()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        body();
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// The only one of its process that uses the device before the fork would leave the child without its thread, so that
+/// these tests come first by their name.
+TEST(AsynchronousErrors, StayUntilTheProcessEnds) {
+    EXPECT_EQ(in_process([] {
+                  setenv("EMULATED_CUDA_FAULT", "2", 1);
+                  const Stream stream;
+                  const Floats a(32);
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));  // fails, later
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
+                  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
+                  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
+                  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);  // sticky
+                  void* memory = nullptr;
+                  EXPECT_EQ(cudaMalloc(&memory, 4), cudaErrorLaunchFailure);
+                  EXPECT_EQ(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F), cudaErrorLaunchFailure);
+                  _exit(testing::Test::HasFailure() ? 1 : 0);
+              }),
+              0);
+}
+
+TEST(AsynchronousErrors, APointerToPageableMemoryIsAnIllegalAddress) {
+    EXPECT_EQ(in_process([] {
+                  const Stream stream;
+                  std::vector<float> pageable(32);
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, pageable.data(), 1.0F));
+                  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+                  _exit(testing::Test::HasFailure() ? 1 : 0);
+              }),
+              0);
+}
+
+/// Two ranks, as processes, with two communicators. Each queues a collective on each of them, on two streams; the ranks
+/// in different orders if `swapped`. Returns the exit codes.
+std::vector<int> two_ranks(bool swapped, bool one_at_a_time, bool same_collectives = true) {
+    ncclUniqueId ids[2];
+    for (ncclUniqueId& id : ids) EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < 2; ++rank) {
+        const pid_t child = fork();
+        if (child != 0) {
+            children.push_back(child);
+            continue;
+        }
+        setenv("RANK", std::to_string(rank).c_str(), 1);
+        setenv("EMULATED_CUDA_PATIENCE_S", "2", 1);
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+        if (one_at_a_time) setenv("EMULATED_CUDA_ONE_COLLECTIVE", "1", 1);
+        ncclComm_t comms[2];
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        for (int c = 0; c < 2; ++c) EXPECT_EQ(ncclCommInitRankConfig(&comms[c], 2, ids[c], rank, &config), ncclSuccess);
+        const Stream streams[2];
+        const Floats data[2]{Floats(32), Floats(32)};
+        for (int turn = 0; turn < 2; ++turn) {
+            const int c = swapped && rank == 1 ? 1 - turn : turn;
+            const std::size_t count = same_collectives || rank == 0 ? 32 : 16;
+            EXPECT_CUDA(launch(streams[c], 1, 32, fill_kernel, data[c].data(), static_cast<float>(rank + c)));
+            EXPECT_EQ(ncclAllReduce(data[c].data(), data[c].data(), count, ncclFloat32, ncclSum, comms[c], streams[c]),
+                      ncclSuccess);
+        }
+        for (int c = 0; c < 2; ++c) {
+            EXPECT_EQ(data[c].read(streams[c]), std::vector<float>(32, static_cast<float>(1 + 2 * c)));
+        }
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    std::vector<int> codes;
+    for (const pid_t child : children) {
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    }
+    return codes;
+}
+
+TEST(Collectives, InOneOrderEnd) {
+    EXPECT_EQ(two_ranks(false, true), (std::vector<int>{0, 0}));
+    EXPECT_EQ(two_ranks(false, false), (std::vector<int>{0, 0}));
+}
+
+TEST(Collectives, InDifferentOrdersAreFoundWhereADeviceHoldsOne) {
+    EXPECT_EQ(two_ranks(true, true), (std::vector<int>{-SIGABRT, -SIGABRT}));
+}
+
+TEST(Collectives, ThatDifferAreFound) {
+    const std::vector<int> codes = two_ranks(false, false, false);
+    EXPECT_TRUE(codes[0] == -SIGABRT || codes[1] == -SIGABRT);
+}
+
+}  // namespace
+}  // namespace emulated

@@ -1,0 +1,103 @@
+// Holds what the emulated headers declare against the real ones. It is compiled with both, each of which must have these
+// functions with these parameters, and these values. InterfaceTest compares the list with the sources.
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstddef>
+
+#define FUNCTION(result, name, parameters) [[maybe_unused]] static result(*const name##_as_used) parameters = &name;
+#define VALUE(name, value) static_assert(static_cast<int>(name) == (value));
+
+FUNCTION(cudaError_t, cudaGetDeviceCount, (int*))
+FUNCTION(cudaError_t, cudaSetDevice, (int))
+FUNCTION(cudaError_t, cudaGetDeviceProperties, (cudaDeviceProp*, int))
+FUNCTION(cudaError_t, cudaDeviceGetPCIBusId, (char*, int, int))
+FUNCTION(cudaError_t, cudaDriverGetVersion, (int*))
+FUNCTION(cudaError_t, cudaRuntimeGetVersion, (int*))
+FUNCTION(cudaError_t, cudaGetLastError, ())
+FUNCTION(const char*, cudaGetErrorString, (cudaError_t))
+FUNCTION(cudaError_t, cudaMalloc, (void**, std::size_t))
+FUNCTION(cudaError_t, cudaFree, (void*))
+FUNCTION(cudaError_t, cudaMallocHost, (void**, std::size_t))
+FUNCTION(cudaError_t, cudaFreeHost, (void*))
+FUNCTION(cudaError_t, cudaMemGetInfo, (std::size_t*, std::size_t*))
+FUNCTION(cudaError_t, cudaMemsetAsync, (void*, int, std::size_t, cudaStream_t))
+FUNCTION(cudaError_t, cudaMemcpyAsync, (void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t))
+FUNCTION(cudaError_t, cudaDeviceGetStreamPriorityRange, (int*, int*))
+FUNCTION(cudaError_t, cudaStreamCreateWithPriority, (cudaStream_t*, unsigned, int))
+FUNCTION(cudaError_t, cudaStreamDestroy, (cudaStream_t))
+FUNCTION(cudaError_t, cudaStreamSynchronize, (cudaStream_t))
+FUNCTION(cudaError_t, cudaStreamWaitEvent, (cudaStream_t, cudaEvent_t, unsigned))
+FUNCTION(cudaError_t, cudaEventCreate, (cudaEvent_t*))
+FUNCTION(cudaError_t, cudaEventDestroy, (cudaEvent_t))
+FUNCTION(cudaError_t, cudaEventRecord, (cudaEvent_t, cudaStream_t))
+FUNCTION(cudaError_t, cudaEventQuery, (cudaEvent_t))
+FUNCTION(cudaError_t, cudaEventSynchronize, (cudaEvent_t))
+FUNCTION(cudaError_t, cudaEventElapsedTime, (float*, cudaEvent_t, cudaEvent_t))
+
+FUNCTION(cublasStatus_t, cublasCreate_v2, (cublasHandle_t*))
+FUNCTION(cublasStatus_t, cublasDestroy_v2, (cublasHandle_t))
+FUNCTION(cublasStatus_t, cublasSetStream_v2, (cublasHandle_t, cudaStream_t))
+FUNCTION(cublasStatus_t, cublasSetMathMode, (cublasHandle_t, cublasMath_t))
+FUNCTION(cublasStatus_t, cublasSgemm_v2,
+         (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const float*, const float*, int,
+          const float*, int, const float*, float*, int))
+
+FUNCTION(ncclResult_t, ncclGetUniqueId, (ncclUniqueId*))
+FUNCTION(ncclResult_t, ncclCommInitRankConfig, (ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*))
+FUNCTION(ncclResult_t, ncclCommSplit, (ncclComm_t, int, int, ncclComm_t*, ncclConfig_t*))
+FUNCTION(ncclResult_t, ncclCommFinalize, (ncclComm_t))
+FUNCTION(ncclResult_t, ncclCommDestroy, (ncclComm_t))
+FUNCTION(ncclResult_t, ncclCommAbort, (ncclComm_t))
+FUNCTION(ncclResult_t, ncclCommGetAsyncError, (ncclComm_t, ncclResult_t*))
+FUNCTION(const char*, ncclGetErrorString, (ncclResult_t))
+FUNCTION(const char*, ncclGetLastError, (ncclComm_t))
+FUNCTION(ncclResult_t, ncclAllReduce,
+         (const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclAllGather, (const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclReduceScatter,
+         (const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+
+VALUE(cudaSuccess, 0)
+VALUE(cudaErrorInvalidValue, 1)
+VALUE(cudaErrorMemoryAllocation, 2)
+VALUE(cudaErrorInvalidConfiguration, 9)
+VALUE(cudaErrorInsufficientDriver, 35)
+VALUE(cudaErrorNoDevice, 100)
+VALUE(cudaErrorInvalidDevice, 101)
+VALUE(cudaErrorInvalidResourceHandle, 400)
+VALUE(cudaErrorNotReady, 600)
+VALUE(cudaErrorIllegalAddress, 700)
+VALUE(cudaErrorLaunchFailure, 719)
+VALUE(cudaMemcpyDeviceToDevice, 3)
+VALUE(cudaMemcpyDefault, 4)
+VALUE(cudaStreamNonBlocking, 1)
+
+VALUE(CUBLAS_STATUS_SUCCESS, 0)
+VALUE(CUBLAS_STATUS_NOT_INITIALIZED, 1)
+VALUE(CUBLAS_STATUS_INVALID_VALUE, 7)
+VALUE(CUBLAS_STATUS_EXECUTION_FAILED, 13)
+VALUE(CUBLAS_OP_N, 0)
+VALUE(CUBLAS_OP_T, 1)
+VALUE(CUBLAS_DEFAULT_MATH, 0)
+
+VALUE(ncclSuccess, 0)
+VALUE(ncclUnhandledCudaError, 1)
+VALUE(ncclSystemError, 2)
+VALUE(ncclInternalError, 3)
+VALUE(ncclInvalidArgument, 4)
+VALUE(ncclInvalidUsage, 5)
+VALUE(ncclRemoteError, 6)
+VALUE(ncclInProgress, 7)
+VALUE(ncclSum, 0)
+VALUE(ncclMax, 2)
+VALUE(ncclAvg, 4)
+VALUE(ncclUint8, 1)
+VALUE(ncclInt32, 2)
+VALUE(ncclInt64, 4)
+VALUE(ncclFloat32, 7)
+VALUE(ncclFloat64, 8)
+VALUE(ncclBfloat16, 9)
+VALUE(NCCL_MAJOR, 2)
+VALUE(NCCL_SPLIT_NOCOLOR, -1)
