@@ -15,7 +15,7 @@
 #include "exec/cpu/backend.h"
 #ifdef ORRERY_HAS_CUDA
 #include "exec/cuda/cuda_device.h"
-#include "exec/cuda/gpu_limits.h"
+#include "exec/device/gpu_limits.h"
 #include "exec/device/device_backend.h"
 #include "exec/launch.h"
 #endif

@@ -246,6 +246,13 @@ void clear_others(const Operation& operation, std::size_t block_bytes, std::size
     check_cuda(cudaMemsetAsync(own + block_bytes, 0, bytes - before - block_bytes, stream), "cudaMemsetAsync");
 }
 
+/// The elements that a member of a ring sends in an all-reduce: first all blocks but one, to sum them, then all blocks
+/// but one that are summed. The blocks differ by at most one element.
+std::int64_t all_reduce_elements(std::int64_t elements, std::int64_t members, std::int64_t me) {
+    const auto block = [&](std::int64_t at) { return elements / members + (at % members < elements % members ? 1 : 0); };
+    return 2 * elements - block(me + 1) - block(me + 2);
+}
+
 /// out += sum. Sends nothing.
 std::int64_t add_up(kernels::cuda::StreamHandle stream, const Operation& operation, const void* sum,
                     std::int64_t elements) {
@@ -255,10 +262,6 @@ std::int64_t add_up(kernels::cuda::StreamHandle stream, const Operation& operati
 }
 
 }  // namespace
-
-bool runs_on_nccl(CommKind kind) {
-    return kind == CommKind::all_reduce || kind == CommKind::all_gather || kind == CommKind::reduce_scatter;
-}
 
 std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, const Operation& operation) {
     ORRERY_CHECK(operation.group.valid() && operation.counts.send == nullptr && !operation.pace.has_value(),
@@ -279,12 +282,12 @@ std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, cons
     const ncclDataType_t type = type_of(operation.dtype);
     const ncclRedOp_t reduce = reduction_of(operation.reduce);
     const Nccl& nccl = *impl_->nccl;
-    const std::int64_t sent = bytes * (group.members - 1) / group.members;
+    const std::int64_t sent = bytes / group.members * (group.members - 1);
     switch (operation.kind) {
         case CommKind::all_reduce:
             nccl.check(nccl.all_reduce(operation.in, operation.out, elements, type, reduce, group.comm, stream),
                        "ncclAllReduce");
-            return 2 * sent;
+            return all_reduce_elements(operation.elements, group.members, group.me) * size_of(operation.dtype);
         case CommKind::all_gather:
             nccl.check(nccl.all_gather(operation.in, operation.out, block, type, group.comm, stream), "ncclAllGather");
             return sent;

@@ -22,7 +22,7 @@ class Communicators {
     Communicators& operator=(const Communicators&) = delete;
 
     [[nodiscard]] const AxisGroups& groups() const { return groups_; }
-    /// Queues a collective of a kind for which runs_on_nccl() is true; a group of one rank only copies. Returns the
+    /// Queues an operation that check_runs_on_gpu() accepts; a group of one rank only copies or adds. Returns the
     /// bytes that this rank sends in a ring, even if NCCL chooses another algorithm.
     std::int64_t communicate(kernels::cuda::StreamHandle stream, const Operation& operation);
     /// Throws JobError if NCCL reports an asynchronous error, such as a link that failed. It does not report the death of
@@ -34,8 +34,5 @@ class Communicators {
     std::unique_ptr<Impl> impl_;
     AxisGroups groups_;
 };
-
-/// Whether Communicators supports collectives of this kind.
-[[nodiscard]] bool runs_on_nccl(program::CommKind kind);
 
 }  // namespace orrery::exec

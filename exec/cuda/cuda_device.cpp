@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "exec/cuda/check.h"
 #include "exec/cuda/communicators.h"
 #include "exec/cuda/cuda_operators.h"
+#include "exec/device/device_clock.h"
 
 namespace orrery::exec {
 namespace {
@@ -24,9 +24,9 @@ using program::Stream;
 /// a float of milliseconds, which is exact to 0.1 us up to this distance, and the two clocks drift apart by some
 /// microseconds a second: a later event is timed from a new anchor.
 constexpr double kLongestFromAnchorMs = 1000.0;
-/// A new anchor counts if the host waited for it no longer than this, so that its time is known that exactly.
+/// The clocks are compared if the host waits for the anchor no longer than this.
 constexpr std::int64_t kExactAnchor_ns = 50'000;
-constexpr int kAnchorTries = 20;
+constexpr int kAnchorTries = 5;
 
 /// CUDA would map the streams of a rank to 8 queues of the hardware, so that one stream may wait for another that has
 /// nothing to do with it. The variable is read when the process first uses the device.
@@ -45,7 +45,8 @@ class CudaDevice : public Device {
         clock_stream_ = new_stream(highest_priority_);
         operators_ = std::make_unique<CudaOperators>([this](std::int64_t bytes) { return allocate(bytes); });
         check_cuda(cudaEventCreate(&anchor_), "cudaEventCreate");
-        set_anchor();
+        check_cuda(cudaEventCreate(&next_anchor_), "cudaEventCreate");
+        clock_ = DeviceClock(reach(anchor_).first);
     }
 
     ~CudaDevice() override {
@@ -58,6 +59,7 @@ class CudaDevice : public Device {
         operators_.reset();
         for (cudaEvent_t event : events_) cudaEventDestroy(event);
         cudaEventDestroy(anchor_);
+        cudaEventDestroy(next_anchor_);
         for (cudaStream_t stream : streams_) {
             if (stream != nullptr) cudaStreamDestroy(stream);
         }
@@ -140,12 +142,13 @@ class CudaDevice : public Device {
     void check_health() override {
         if (communicators_ != nullptr) communicators_->check_health();
     }
-    std::int64_t time_ns(Event event) override {
-        constexpr double kNanosecondsPerMillisecond = 1e6;
-        return anchor_ns_ + static_cast<std::int64_t>(since_anchor_ms(event) * kNanosecondsPerMillisecond);
-    }
+    std::int64_t time_ns(Event event) override { return clock_.time_ns(since_anchor_ms(events_[event])); }
     void release(Event event) override {
-        if (since_anchor_ms(event) > kLongestFromAnchorMs) set_anchor();
+        const double since_ms = since_anchor_ms(events_[event]);
+        if (since_ms > kLongestFromAnchorMs && !renew_anchor()) {  // then the released event becomes the anchor
+            clock_.advance(since_ms, {});
+            std::swap(anchor_, events_[event]);
+        }
         free_events_.push_back(event);
     }
 
@@ -180,20 +183,29 @@ class CudaDevice : public Device {
                    "cudaStreamCreateWithPriority");
         return stream;
     }
-    /// Records the anchor on a stream of its own, where nothing is queued, and reads the host's clock before and after.
-    void set_anchor() {
-        std::int64_t waited = std::numeric_limits<std::int64_t>::max();
-        for (int tries = 0; tries < kAnchorTries && waited > kExactAnchor_ns; ++tries) {
-            const std::int64_t before = now_ns();
-            check_cuda(cudaEventRecord(anchor_, clock_stream_), "cudaEventRecord");
-            check_cuda(cudaEventSynchronize(anchor_), "cudaEventSynchronize");
-            waited = now_ns() - before;
-            anchor_ns_ = before + waited / 2;
-        }
+    /// Records an event on a stream of its own, where nothing is queued. Returns the host's time of it, and for how long
+    /// the host waited, within which that time is exact.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> reach(cudaEvent_t event) const {
+        const std::int64_t before = now_ns();
+        check_cuda(cudaEventRecord(event, clock_stream_), "cudaEventRecord");
+        check_cuda(cudaEventSynchronize(event), "cudaEventSynchronize");
+        const std::int64_t waited = now_ns() - before;
+        return {before + waited / 2, waited};
     }
-    [[nodiscard]] double since_anchor_ms(Event event) const {
+    /// Compares the two clocks. False if the device is too slow to answer for an exact comparison.
+    [[nodiscard]] bool renew_anchor() {
+        for (int tries = 0; tries < kAnchorTries; ++tries) {
+            const auto [time_ns, waited_ns] = reach(next_anchor_);
+            if (waited_ns > kExactAnchor_ns) continue;
+            clock_.advance(since_anchor_ms(next_anchor_), time_ns);
+            std::swap(anchor_, next_anchor_);
+            return true;
+        }
+        return false;
+    }
+    [[nodiscard]] double since_anchor_ms(cudaEvent_t event) const {
         float milliseconds = 0;
-        check_cuda(cudaEventElapsedTime(&milliseconds, anchor_, events_[event]), "cudaEventElapsedTime");
+        check_cuda(cudaEventElapsedTime(&milliseconds, anchor_, event), "cudaEventElapsedTime");
         return static_cast<double>(milliseconds);
     }
     [[nodiscard]] static std::pair<std::int64_t, std::int64_t> memory_info() {
@@ -212,8 +224,8 @@ class CudaDevice : public Device {
     IndexedVector<Event, cudaEvent_t> events_;
     std::vector<Event> free_events_;
     std::vector<void*> device_memory_, host_memory_;
-    cudaEvent_t anchor_ = nullptr;
-    std::int64_t anchor_ns_ = 0;
+    cudaEvent_t anchor_ = nullptr, next_anchor_ = nullptr;
+    DeviceClock clock_;
     std::unique_ptr<CudaOperators> operators_;
     std::unique_ptr<Communicators> communicators_;
 };

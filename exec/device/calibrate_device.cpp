@@ -23,6 +23,7 @@ using program::Stream;
 constexpr int kBatches = 5;  // of which the median counts
 constexpr int kBatch = 4;    // calls
 constexpr int kRepetitions = kBatches * kBatch;
+constexpr int kMostCopies = 64;  // ahead of a timing
 constexpr std::int64_t kAlignment = 256;
 constexpr double kNanosecond = 1e-9;
 
@@ -182,20 +183,32 @@ class DeviceMeter {
         device_.release(done);
     }
 
-    /// The device's time for one call, the median over several batches of calls. The batches are queued behind a long
-    /// copy, so that the device finds the calls waiting, as in training where the host runs ahead. The time from an
-    /// idle stream would contain the launch.
+    /// The device's time for one call, the median over several batches of calls. The batches are queued behind long
+    /// copies, so that the device finds the calls waiting, as in training where the host runs ahead. The time from an
+    /// idle stream would contain the launch. More copies are tried until the host has queued everything before they end.
     double time_of(const std::function<void()>& queue) {
         queue();
         finish();
+        for (int copies = 1;; copies *= 2) {
+            const auto [seconds, waited] = time_behind(copies, queue);
+            if (waited || copies >= kMostCopies) return seconds;
+        }
+    }
+
+    struct Timed {
+        double seconds = 0;   // of a call
+        bool waited = false;  // the host had queued all calls before the device began the first
+    };
+    Timed time_behind(int copies, const std::function<void()>& queue) {
         const std::int64_t half = pool_bytes_ / 2;
-        device_.copy(Stream::compute, pool_ + half, pool_, half);
+        for (int i = 0; i < copies; ++i) device_.copy(Stream::compute, pool_ + half, pool_, half);
         std::vector<std::pair<Device::Event, Device::Event>> batches;
         for (int i = 0; i < kBatches; ++i) {
             const Device::Event begin = device_.record(Stream::compute);
             for (int call = 0; call < kBatch; ++call) queue();
             batches.emplace_back(begin, device_.record(Stream::compute));
         }
+        const bool waited = !device_.is_complete(batches.front().first);
         device_.synchronize(batches.back().second);
         std::vector<double> seconds;
         for (const auto& [begin, end] : batches) {
@@ -204,7 +217,7 @@ class DeviceMeter {
             device_.release(begin);
             device_.release(end);
         }
-        return upper_median(seconds);
+        return {upper_median(seconds), waited};
     }
 
     Device& device_;

@@ -2,9 +2,9 @@
 
 #include <cstdlib>
 #include <stdexcept>
+#include <utility>
 
 #include "core/file.h"
-#include "tests/cli/command.h"
 #include "tests/parity/plans.h"
 
 namespace orrery::parity {
@@ -39,7 +39,7 @@ Reference make_reference(const std::string& model) {
 
 }  // namespace
 
-Job::Job(const program::Plan& plan) : program_(program::lower(plan)) {
+Job::Job(const program::Plan& plan, Runner runner) : runner_(std::move(runner)), program_(program::lower(plan)) {
     write_file_atomically(folder_.file("plan.json"), program::to_json_text(plan));
 }
 
@@ -47,7 +47,8 @@ void Job::run(std::int64_t steps, const std::vector<std::string>& more) {
     std::filesystem::remove(record_path());
     std::filesystem::remove(gradients_path());
     std::vector<std::string> orphans;
-    std::vector<std::string> arguments{"run",
+    std::vector<std::string> arguments{runner_.program,
+                                       "run",
                                        folder_.file("plan.json"),
                                        "--quiet",
                                        "--steps",
@@ -59,7 +60,8 @@ void Job::run(std::int64_t steps, const std::vector<std::string>& more) {
                                        "--gradients",
                                        gradients_path()};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const test::CommandResult result = test::orrery(arguments, {}, &orphans);
+    const test::CommandResult result =
+        test::run_command(arguments, {.environment = runner_.environment}, &orphans);
     if (result.exit_code != 0) {
         throw std::runtime_error("orrery run ended with exit code " + std::to_string(result.exit_code) + ", signal " +
                                  std::to_string(result.signal) + ": " + result.err);

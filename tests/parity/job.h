@@ -2,20 +2,28 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "exec/gradients.h"
 #include "sim/program/program.h"
 #include "sim/program/run_record.h"
+#include "tests/cli/command.h"
 #include "tests/unit/core/test_folder.h"
 
 namespace orrery::parity {
 
 inline constexpr std::int64_t kSteps = 10;
 
+/// The program that runs a job.
+struct Runner {
+    std::string program = test::orrery_path();
+    std::vector<std::string> environment;  // as in test::CommandOptions
+};
+
 /// Trains one plan with `orrery run`, in separate processes.
 class Job {
   public:
-    explicit Job(const program::Plan& plan);
+    explicit Job(const program::Plan& plan, Runner runner = {});
     [[nodiscard]] const program::Program& program() const { return program_; }
 
     /// Runs this many steps without warm-up; `more` are further arguments of `orrery run`. Throws std::runtime_error
@@ -29,6 +37,7 @@ class Job {
 
   private:
     TestFolder folder_;
+    Runner runner_;
     program::Program program_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/error.h"
@@ -40,6 +41,41 @@ TEST(CalibrateDevice, TimesEveryOperatorThatTheDeviceRuns) {
     for (const auto& sample : measure_device(again, kTiny, no_attention, kPool).operators) {
         EXPECT_NE(sample.op, "attention_forward");
     }
+}
+
+/// Ends a few copies before the host has queued the calls behind them.
+class QuickDevice : public FakeDevice {
+  public:
+    static constexpr std::int64_t kEnough = 4;
+    QuickDevice() : FakeDevice(FakeDevice::Options{}) {}
+    void copy(program::Stream stream, void* to, const void* from, std::int64_t bytes) override {
+        if (bytes == kPool / 2) most_ = std::max(most_, ++copies_);
+        FakeDevice::copy(stream, to, from, bytes);
+    }
+    bool is_complete(Event event) override { return waiting_ ? FakeDevice::is_complete(event) : copies_ < kEnough; }
+    void synchronize(Event event, const std::function<void()>& meanwhile) override {
+        waiting_ = true;
+        FakeDevice::synchronize(event, meanwhile);
+        waiting_ = false;
+        copies_ = 0;
+    }
+    std::int64_t time_ns(Event event) override {
+        waiting_ = true;
+        const std::int64_t time = FakeDevice::time_ns(event);
+        waiting_ = false;
+        return time;
+    }
+    [[nodiscard]] std::int64_t most() const { return most_; }
+
+  private:
+    bool waiting_ = false;
+    std::int64_t copies_ = 0, most_ = 0;  // queued since the host last waited
+};
+
+TEST(CalibrateDevice, QueuesMoreCopiesUntilTheDeviceFindsTheCallsWaiting) {
+    QuickDevice device;
+    static_cast<void>(measure_device(device, kTiny, all, kPool));
+    EXPECT_EQ(device.most(), QuickDevice::kEnough);
 }
 
 TEST(CalibrateDevice, EveryModelThatACalibrationTimesCanBeBuilt) {

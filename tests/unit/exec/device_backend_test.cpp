@@ -30,7 +30,6 @@ struct Outcome {
 Outcome train(const program::Program& program, const FakeDevice::Options& options) {
     FlightRecorder recorder;
     DeviceBackend backend(std::make_unique<FakeDevice>(options), recorder);
-    FlightRecorder recorder;
     recorder.follow(program, 0);
     Interpreter interpreter(program, 0, 1, backend, recorder);
     Outcome outcome;

@@ -1,5 +1,5 @@
 // Which plans can run on GPUs. Needs no GPU.
-#include "exec/cuda/gpu_limits.h"
+#include "exec/device/gpu_limits.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,6 @@
-#include "exec/cuda/gpu_limits.h"
+#include "exec/device/gpu_limits.h"
 
 #include "core/error.h"
-#include "exec/cuda/communicators.h"
 #include "kernels/cuda/kernels.h"
 #include "models/operator_table.h"
 
@@ -10,6 +9,12 @@ namespace {
 
 constexpr const char* kRunsOnGpus =
     "what the executor runs on GPUs: dense decoders such as GPT-2 and Llama, in fp32, with dp and tp";
+
+/// Whether exec/cuda/communicators.cpp has collectives of this kind.
+bool runs_on_nccl(program::CommKind kind) {
+    using program::CommKind;
+    return kind == CommKind::all_reduce || kind == CommKind::all_gather || kind == CommKind::reduce_scatter;
+}
 
 /// What the GPU backend lacks to run the instruction; "" if it can run it.
 std::string refused_on_gpu(const program::Body& body, const program::Instruction& instruction) {
