@@ -19,6 +19,12 @@ if(ORRERY_SANITIZE)
   target_link_options(orrery_options INTERFACE -fsanitize=address,undefined)
 endif()
 
+if(ORRERY_SANITIZE_THREADS)
+  # g++ warns of fences, which the sanitizer does not see; none of ours orders data between threads.
+  target_compile_options(orrery_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
+  target_link_options(orrery_options INTERFACE -fsanitize=thread)
+endif()
+
 # Whether headers are parsed once for several sources (orrery_join). Other presets than release build each source by
 # itself, so that a missing #include is an error there.
 option(ORRERY_SHARE_HEADERS "Parse headers once for several sources" OFF)

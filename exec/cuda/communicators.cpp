@@ -95,6 +95,7 @@ struct Communicators::Impl {
     void make_world();
     void make_parts(const std::vector<std::vector<int>>& of_ranks);
     void connect(cudaStream_t stream, float* scratch);
+    void check_health() const;
     void keep(ncclComm_t comm, const std::vector<int>& ranks);
     void abort_all();
 };
@@ -164,12 +165,32 @@ void Communicators::Impl::make_parts(const std::vector<std::vector<int>>& of_ran
     if (is_new) keep(part, mine);
 }
 
-/// Runs a collective on every communicator, which also shows that each works.
+/// Runs a collective on every communicator, which also shows that each works. Waits by asking, because a communicator
+/// that has failed never completes it.
 void Communicators::Impl::connect(cudaStream_t stream, float* scratch) {
+    constexpr std::chrono::microseconds kPollInterval{100};
+    cudaEvent_t done = nullptr;
+    check_cuda(cudaEventCreate(&done), "cudaEventCreate");
     for (const ncclComm_t comm : made) {
         nccl->check(nccl->all_reduce(scratch, scratch, 1, ncclFloat32, ncclSum, comm, stream), "ncclAllReduce");
-        check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+        check_cuda(cudaEventRecord(done, stream), "cudaEventRecord");
+        for (cudaError_t state = cudaErrorNotReady; state == cudaErrorNotReady;) {
+            check_health();
+            state = cudaEventQuery(done);
+            if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
+            std::this_thread::sleep_for(kPollInterval);
+        }
+        static_cast<void>(cudaGetLastError());  // of the queries that were not ready
         transport.recorder().count_instruction();
+    }
+    check_cuda(cudaEventDestroy(done), "cudaEventDestroy");
+}
+
+void Communicators::Impl::check_health() const {
+    for (const ncclComm_t comm : made) {
+        ncclResult_t state = ncclSuccess;
+        nccl->check(nccl->async_error(comm, &state), "ncclCommGetAsyncError");
+        if (state != ncclInProgress) nccl->check(state, "NCCL");
     }
 }
 
@@ -310,11 +331,7 @@ std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, cons
 }
 
 void Communicators::check_health() const {
-    for (const ncclComm_t comm : impl_->made) {
-        ncclResult_t state = ncclSuccess;
-        impl_->nccl->check(impl_->nccl->async_error(comm, &state), "ncclCommGetAsyncError");
-        if (state != ncclInProgress) impl_->nccl->check(state, "NCCL");
-    }
+    impl_->check_health();
 }
 
 }  // namespace orrery::exec

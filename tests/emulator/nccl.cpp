@@ -205,6 +205,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     if (order != nullptr && std::string(order) == "1") Device::instance().begin_in_order();
     emulated::Address address;
     std::memcpy(&address, id.internal, sizeof address);
+    const auto [all, used] = Device::instance().memory_use();
+    if (used + kOwnBytes > all) return ncclUnhandledCudaError;
     *comm = new ncclComm(address, ranks, rank, kOwnBytes);
     if (address.process == static_cast<std::int32_t>(getpid())) close(address.file);
     return ncclSuccess;

@@ -1,0 +1,185 @@
+// `orrery run` on emulated GPUs, as a user runs it: which GPUs ranks get, what is said when they cannot be used, and that no
+// error of a device is lost.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/file.h"
+#include "sim/program/plan.h"
+#include "tests/cli/command.h"
+#include "tests/unit/core/test_folder.h"
+#include "tests/unit/program/sample_plans.h"
+
+namespace orrery::test {
+namespace {
+
+program::Plan gpu_plan(const program::samples::Sample& options) {
+    program::Plan plan = program::samples::make_plan(options);
+    plan.name = "sample";
+    plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
+    program::check_plan(plan, plan.name);
+    return plan;
+}
+
+std::string free_port() {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), size), 0);
+    EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    ::close(socket);
+    return std::to_string(ntohs(address.sin_port));
+}
+
+class RunOnEmulatedGpus : public testing::Test {
+  protected:
+    void write(const program::samples::Sample& options) {
+        write_file_atomically(path(), program::to_json_text(gpu_plan(options)));
+    }
+    [[nodiscard]] std::string path() const { return folder_.file("plan.json"); }
+
+    /// Runs the plan's only rank.
+    [[nodiscard]] CommandResult run(const std::vector<std::string>& environment, int steps = 1) const {
+        return run_command(words(steps), {.environment = environment});
+    }
+
+    /// Starts the ranks as a launcher does, each with its own variables.
+    [[nodiscard]] std::vector<CommandResult> run_ranks(const std::vector<std::vector<std::string>>& of_ranks) const {
+        const std::string port = free_port();
+        std::vector<CommandResult> results(of_ranks.size());
+        std::vector<std::thread> threads;
+        for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
+            threads.emplace_back([&, rank] {
+                std::vector<std::string> environment{"RANK=" + std::to_string(rank),
+                                                     "WORLD_SIZE=" + std::to_string(of_ranks.size()),
+                                                     "LOCAL_WORLD_SIZE=" + std::to_string(of_ranks.size()),
+                                                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port};
+                environment.insert(environment.end(), of_ranks[rank].begin(), of_ranks[rank].end());
+                results[rank] = run_command(words(1), {.environment = environment});
+            });
+        }
+        for (std::thread& thread : threads) thread.join();
+        return results;
+    }
+
+    [[nodiscard]] std::vector<std::string> words(int steps) const {
+        return {ORRERY_EMULATED, "run", path(), "--quiet", "--warm-up", "0", "--steps", std::to_string(steps), "--timeout", "20"};
+    }
+    TestFolder folder_;
+};
+
+TEST_F(RunOnEmulatedGpus, ADriverThatIsTooOldIsNotTakenForNoGpu) {
+    write({});
+    const CommandResult old = run({"EMULATED_CUDA_DRIVER=12040"});
+    EXPECT_EQ(old.exit_code, 1);
+    EXPECT_NE(old.err.find("CUDA driver version is insufficient for CUDA runtime version (the driver is for CUDA 12.4, this "
+                           "orrery was built with 13.0)"),
+              std::string::npos)
+        << old.err;
+    for (const char* none : {"EMULATED_CUDA_DRIVER=0", "EMULATED_CUDA_DEVICES=0"}) {
+        const CommandResult result = run({none});
+        EXPECT_EQ(result.exit_code, 2) << none;
+        EXPECT_NE(result.err.find("has no NVIDIA GPU or no driver for it"), std::string::npos) << result.err;
+    }
+}
+
+TEST_F(RunOnEmulatedGpus, CalibrationSaysWhyItCannotUseTheGpu) {
+    const std::vector<std::string> words{ORRERY_EMULATED, "calibrate", "--gpu", "dgx-h100", "--output", folder_.file("c.json")};
+    const CommandResult old = run_command(words, {.environment = {"EMULATED_CUDA_DRIVER=12040"}});
+    EXPECT_EQ(old.exit_code, 1);
+    EXPECT_NE(old.err.find("insufficient"), std::string::npos) << old.err;
+    EXPECT_EQ(run_command(words, {.environment = {"EMULATED_CUDA_DRIVER=0"}}).exit_code, 2);
+}
+
+TEST_F(RunOnEmulatedGpus, RanksMayHaveOneVisibleGpuEach) {
+    write({.dp = 2});
+    const auto of_task = [](const char* gpu, const char* rank) {
+        return std::vector<std::string>{"EMULATED_CUDA_DEVICES=8", std::string("CUDA_VISIBLE_DEVICES=") + gpu,
+                                        std::string("LOCAL_RANK=") + rank};
+    };
+    for (const CommandResult& result : run_ranks({of_task("3", "0"), of_task("5", "1")})) {
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+    }
+    const std::vector<CommandResult> same = run_ranks({of_task("3", "0"), of_task("3", "1")});
+    EXPECT_EQ(same[0].exit_code, 1);
+    EXPECT_EQ(same[1].exit_code, 1);
+    EXPECT_NE((same[0].err + same[1].err).find("ranks 0 and 1 have the same GPU, 0000:03:00.0"), std::string::npos)
+        << same[0].err << same[1].err;
+}
+
+TEST_F(RunOnEmulatedGpus, TorchrunsLocalRankWinsOverOpenMpis) {
+    write({.dp = 2});
+    const auto of_rank = [](const char* rank, bool torchrun) {
+        std::vector<std::string> variables{std::string("LOCAL_RANK=") + rank, "OMPI_COMM_WORLD_LOCAL_RANK=0"};
+        if (torchrun) variables.push_back("TORCHELASTIC_RUN_ID=none");
+        return variables;
+    };
+    for (const CommandResult& result : run_ranks({of_rank("0", true), of_rank("1", true)})) {
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+    }
+    const std::vector<CommandResult> others = run_ranks({of_rank("0", false), of_rank("1", false)});
+    EXPECT_NE((others[0].err + others[1].err).find("have the same GPU"), std::string::npos);
+    const std::vector<CommandResult> wrong = run_ranks({{"LOCAL_RANK=zero"}, {"LOCAL_RANK=1"}});
+    EXPECT_NE((wrong[0].err + wrong[1].err).find("LOCAL_RANK: got 'zero'"), std::string::npos);
+}
+
+/// The emulated communicator of two ranks takes 48 MiB. Memory that suffices without it does not suffice.
+TEST_F(RunOnEmulatedGpus, CommunicatorsAreMadeBeforeMemoryIsReserved) {
+    write({});
+    EXPECT_EQ(run({"EMULATED_CUDA_MEMORY_MIB=350"}).exit_code, 0);
+    write({.dp = 2});
+    const std::vector<std::vector<std::string>> little{{"LOCAL_RANK=0", "EMULATED_CUDA_MEMORY_MIB=350"},
+                                                       {"LOCAL_RANK=1", "EMULATED_CUDA_MEMORY_MIB=350"}};
+    const std::vector<CommandResult> results = run_ranks(little);
+    for (const CommandResult& result : results) EXPECT_EQ(result.exit_code, 1);
+    EXPECT_NE((results[0].err + results[1].err).find("and the device has 0.00"), std::string::npos)
+        << results[0].err << results[1].err;
+}
+
+/// The kernels of a run of one step; see EMULATED_CUDA_COUNTS.
+std::int64_t kernels_in(const std::string& path) {
+    std::int64_t kernels = 0;
+    std::ifstream(path) >> kernels;
+    return kernels;
+}
+
+TEST_F(RunOnEmulatedGpus, NoErrorOfAKernelIsLost) {
+    write({.micro_batches = 1});
+    const std::string counts = folder_.file("counts");
+    EXPECT_EQ(run({"EMULATED_CUDA_COUNTS=" + counts}).exit_code, 0);
+    const std::int64_t kernels = kernels_in(counts);
+    ASSERT_GT(kernels, 100);
+    for (const std::int64_t fails : {std::int64_t{1}, kernels / 2, kernels}) {
+        for (const int seed : {0, 1, 2}) {
+            const CommandResult result =
+                run({"EMULATED_CUDA_FAULT=" + std::to_string(fails), "EMULATED_CUDA_SEED=" + std::to_string(seed)});
+            EXPECT_EQ(result.exit_code, 1) << fails << " of " << kernels;
+            EXPECT_NE(result.err.find("unspecified launch failure"), std::string::npos) << result.err;
+        }
+    }
+    EXPECT_EQ(run({"EMULATED_CUDA_FAULT=" + std::to_string(kernels + 1)}).exit_code, 0);
+}
+
+TEST_F(RunOnEmulatedGpus, AnErrorOfNcclEndsTheJob) {
+    write({.dp = 2});
+    for (const char* fails : {"1", "3"}) {
+        const std::string fault = std::string("EMULATED_NCCL_FAULT=") + fails;
+        const std::vector<CommandResult> results = run_ranks({{"LOCAL_RANK=0"}, {"LOCAL_RANK=1", fault}});
+        EXPECT_EQ(results[1].exit_code, 1);
+        EXPECT_NE(results[1].err.find("remote process exited or there was a network error"), std::string::npos)
+            << results[1].err;
+        EXPECT_EQ(results[0].exit_code, 1);
+    }
+}
+
+}  // namespace
+}  // namespace orrery::test
