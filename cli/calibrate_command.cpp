@@ -18,6 +18,7 @@
 #include "exec/calibrate.h"
 #include "exec/calibrate_gpu.h"
 #include "exec/launch.h"
+#include "exec/transport/mpi_version.h"
 #include "exec/transport/transport.h"
 #include "reports/table.h"
 
@@ -47,6 +48,10 @@ std::string today() {
 
 int run_worker(const CalibrateOptions& options) {
     if (!exec::under_launcher() && options.ranks > 1) {
+        if (exec::mpi_version().empty()) {
+            throw InputError("calibrate: this orrery was built without MPI, over which CPU ranks communicate; allowed: "
+                             "--gpu, or a build with MPI");
+        }
         std::vector<std::string> arguments{"calibrate",       "--worker",
                                            "--worker-ranks",  std::to_string(options.ranks),
                                            "--worker-output", options.worker_output};

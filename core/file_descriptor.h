@@ -3,13 +3,20 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace orrery {
 
 /// Owns a file descriptor and closes it. A negative number means that nothing is open.
 class FileDescriptor {
   public:
+    FileDescriptor() = default;
     explicit FileDescriptor(int fd) : fd_(fd) {}
+    FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    FileDescriptor& operator=(FileDescriptor&& other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
     FileDescriptor(const FileDescriptor&) = delete;
     FileDescriptor& operator=(const FileDescriptor&) = delete;
     ~FileDescriptor();
@@ -18,7 +25,7 @@ class FileDescriptor {
     [[nodiscard]] bool close_now();
 
   private:
-    int fd_;
+    int fd_ = -1;
 };
 
 /// The operating system's text for this errno.

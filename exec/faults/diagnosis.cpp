@@ -52,12 +52,6 @@ bool all_done(std::span<const RankView> ranks) {
                        [](const RankView& rank) { return is_done(rank) && rank.quiet_s >= kEndPatience_s; });
 }
 
-std::string seconds(double value) {
-    std::ostringstream text;
-    text << value << " s";
-    return text.str();
-}
-
 std::string where(const RankSnapshot& page, int rank, const program::Program* program) {
     return program == nullptr ? describe_stage(page) : describe_place(*program, rank, page);
 }
@@ -67,7 +61,8 @@ std::string where_bystander(const RankSnapshot& page, int rank, const program::P
 
 /// What is wrong and where, without the prefix "orrery: ".
 std::string headline(const Verdict& verdict, double timeout_s, const std::string& how, const std::string& place) {
-    const std::string what = verdict.trouble == Trouble::died ? how : describe_trouble(verdict.trouble, timeout_s);
+    const bool is_told = verdict.trouble == Trouble::died || verdict.trouble == Trouble::starter_stopped;
+    const std::string what = is_told ? how : describe_trouble(verdict.trouble, timeout_s);
     if (verdict.rank < 0) return (verdict.trouble == Trouble::does_not_end ? "the job " : "") + what;
     return "rank " + std::to_string(verdict.rank) + " " + what + ": " + place;
 }
@@ -106,22 +101,28 @@ std::optional<Verdict> find_trouble(std::span<const RankView> ranks, double time
     return {};
 }
 
+std::string short_seconds(double value) {
+    std::ostringstream text;
+    text << value << " s";
+    return text.str();
+}
+
 std::string describe_trouble(Trouble trouble, double timeout_s) {
     switch (trouble) {
         case Trouble::died:
             return "died";
         case Trouble::stopped:
-            return "does not respond for " + seconds(timeout_s) + ", its process is stopped";
+            return "does not respond for " + short_seconds(timeout_s) + ", its process is stopped";
         case Trouble::hangs:
-            return "hangs: for " + seconds(timeout_s) + " it neither computed nor waited for a message";
+            return "hangs: for " + short_seconds(timeout_s) + " it neither computed nor waited for a message";
         case Trouble::endless:
-            return "makes no progress for " + seconds(kBusyTimeouts * timeout_s);
+            return "makes no progress for " + short_seconds(kBusyTimeouts * timeout_s);
         case Trouble::absent:
-            return "did not start within " + seconds(kBusyTimeouts * timeout_s);
+            return "did not start within " + short_seconds(kBusyTimeouts * timeout_s);
         case Trouble::deadlock:
-            return "all ranks wait for each other, and no message has arrived for " + seconds(timeout_s);
-        case Trouble::mpirun_stopped:
-            return "mpirun does not respond for " + seconds(timeout_s) + ", its process is stopped";
+            return "all ranks wait for each other, and no message has arrived for " + short_seconds(timeout_s);
+        case Trouble::starter_stopped:
+            return "the starter of the ranks is stopped";
         case Trouble::does_not_end:
             return "does not end, though its work is done";
     }
@@ -139,7 +140,7 @@ std::optional<Verdict> find_first_to_die(std::span<const RankSnapshot> ranks, st
         const RankSnapshot& rank = ranks[r];
         if (rank.stage == RankStage::absent || rank.has_ended()) continue;
         // A rank that recorded no signal was killed by SIGKILL or exited by itself, so it comes before the ranks that
-        // mpirun ended by SIGTERM.
+        // the starter ended by SIGTERM.
         const std::int64_t ns = rank.signal == 0 ? 0 : rank.signal_ns;
         if (first.has_value() && ns >= earliest_ns) continue;
         first = Verdict{Trouble::died, static_cast<int>(r)};

@@ -10,7 +10,7 @@
 //             or results for that long, using CPU time or not, since a file system may be slow
 //   absent    the rank has not started within 10 times the timeout, while another rank has
 //   deadlock  all ranks wait for others, and no message has arrived anywhere for the timeout
-//   mpirun    mpirun has been stopped for the timeout, so the job could not end
+//   starter   the process that started the ranks has been stopped for the timeout, so the job could not end
 //
 // A slow rank is not diagnosed. Ranks that share cores still get CPU time.
 #pragma once
@@ -27,7 +27,7 @@ namespace orrery::exec {
 
 /// For how many timeouts a rank may compute one instruction or write files.
 inline constexpr double kBusyTimeouts = 10;
-/// How long a dead rank is not reported, because mpirun usually notices it at once and ends the job.
+/// How long a dead rank is not reported, because its starter usually notices it at once and ends the job.
 inline constexpr double kDeathPatience_s = 2;
 /// How long a rank that has reported its failure, or a job whose ranks are all done, may take to exit.
 inline constexpr double kEndPatience_s = 10;
@@ -42,7 +42,7 @@ struct RankView {
     double idle_s = 0;   // time since the main thread was last seen to use CPU time or to be ready to run
 };
 
-enum class Trouble { died, stopped, hangs, endless, absent, deadlock, mpirun_stopped, does_not_end };
+enum class Trouble { died, stopped, hangs, endless, absent, deadlock, starter_stopped, does_not_end };
 
 struct Verdict {
     Trouble trouble{};
@@ -52,21 +52,24 @@ struct Verdict {
 /// Diagnoses a running job. With a timeout of 0, hangs are not looked for, only ranks that died or do not exit.
 [[nodiscard]] std::optional<Verdict> find_trouble(std::span<const RankView> ranks, double timeout_s);
 
-/// Describes a trouble other than `died`: "hangs: for 30 s it neither computed nor waited for a message".
+/// "30 s", "0.5 s".
+[[nodiscard]] std::string short_seconds(double value);
+
+/// Describes a trouble of a rank other than `died`, or of the job: "hangs: for 30 s it neither computed nor waited for a message".
 [[nodiscard]] std::string describe_trouble(Trouble trouble, double timeout_s);
 
 /// For a job that ended without an error message from a rank: the rank that died first, if one ended before its work
-/// was done. `gone` lists the ranks whose end was observed, in order. The other ranks are ended by mpirun's SIGTERM,
+/// was done. `gone` lists the ranks whose end was observed, in order. The other ranks are ended by their starter's SIGTERM,
 /// which they record in their pages, or exit by themselves when the first one is gone.
 [[nodiscard]] std::optional<Verdict> find_first_to_die(std::span<const RankSnapshot> ranks, std::span<const int> gone);
 
 /// The error message of the job: the culprit and its place, then a line for each of the first other ranks. `how`
-/// describes the death of a rank that died. Without a Program (null), places name only the stage.
+/// describes what happened to a rank that died or to the starter of the ranks. Without a Program (null), places name only the stage.
 [[nodiscard]] std::string explain(const Verdict& verdict, std::span<const RankSnapshot> ranks, double timeout_s,
                                   const std::string& how, const program::Program* program);
 
 /// "was killed by signal 9 (SIGKILL)…" or "ended with exit code 3…". `noted_signal` is the signal that the rank
-/// recorded in its page, 0 if none. Otherwise `job_status`, mpirun's exit status, decides: 128 + the signal, or the
+/// recorded in its page, 0 if none. Otherwise `job_status`, the starter's exit status, decides: 128 + the signal, or the
 /// exit code.
 [[nodiscard]] std::string describe_death(int noted_signal, int job_status);
 

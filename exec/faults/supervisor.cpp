@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPoll_ms = 250;
 constexpr int kStartPoll_ms = 10;  // while ranks are starting
-/// How long mpirun may take to end its ranks before it is killed. It gives them a second between SIGTERM and SIGKILL.
+/// How long the starter may take to end its ranks before it is killed. It gives them a second between SIGTERM and SIGKILL.
 constexpr double kGrace_s = 5;
 /// How long waiting ranks have to describe their pending operations; they look for requests twice a second.
 constexpr double kAnswer_s = 1.5;
@@ -39,20 +39,14 @@ int say(const std::string& text, int exit_code) {
     return exit_code;
 }
 
-/// Replaces the forked child by `words`.
-[[noreturn]] void become(std::vector<std::string> words, pid_t parent, const HeldSignals& signals) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher dies, mpirun gets SIGTERM and ends its ranks
+/// Turns the forked child into the starter.
+[[noreturn]] void become(const Starter& starter, pid_t parent, const HeldSignals& signals) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher dies, the starter gets SIGTERM and ends its ranks
     if (getppid() != parent) _exit(kExitJobFailed);
     setpgid(0, 0);  // the terminal's signals then reach only the launcher
-    sigprocmask(SIG_SETMASK, &signals.earlier(), nullptr);
-    const int no_input = open("/dev/null", O_RDONLY);  // reading the terminal would stop a background process
+    const int no_input = open("/dev/null", O_RDONLY | O_CLOEXEC);  // reading the terminal would stop a background process
     if (no_input >= 0) dup2(no_input, STDIN_FILENO);
-    std::vector<char*> pointers;
-    pointers.reserve(words.size() + 1);
-    for (std::string& word : words) pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    execv(pointers.front(), pointers.data());
-    std::fprintf(stderr, "orrery: %s: cannot be run: %s\n", pointers.front(), std::strerror(errno));
+    starter.become(signals.earlier());
     _exit(kExitJobFailed);
 }
 
@@ -68,7 +62,7 @@ class Supervisor {
     }
     Supervisor(const Supervisor&) = delete;
     Supervisor& operator=(const Supervisor&) = delete;
-    int run(const std::vector<std::string>& command);
+    int run(const Starter& starter);
 
   private:
     void watch();
@@ -91,13 +85,14 @@ class Supervisor {
     JobPages& pages_;
     const Supervision options_;
     HeldSignals signals_;
-    pid_t mpirun_ = -1;
-    bool ended_ = false;  // whether mpirun has ended, with status_
+    std::string name_;  // of the starter
+    pid_t starter_ = -1;
+    bool ended_ = false;  // whether the starter has ended, with status_
     int status_ = 0;
     int user_signal_ = 0;
     bool ends_at_once_ = false;  // the user signalled twice, or no step can be completed: see take_signal()
     Clock::time_point signalled_, observed_;
-    double mpirun_stopped_s_ = 0;  // observed time for which mpirun has been stopped
+    double starter_stopped_s_ = 0;  // observed time for which the starter has been stopped
     std::optional<TrainingProgress> shown_;
     std::vector<RankWatch> watched_;
     std::vector<int> processes_;  // by rank: its pidfd, which is readable once the process has ended; -1: none
@@ -106,13 +101,14 @@ class Supervisor {
     std::vector<RankSnapshot> at_verdict_;
 };
 
-int Supervisor::run(const std::vector<std::string>& command) {
-    prctl(PR_SET_CHILD_SUBREAPER, 1UL, 0UL, 0UL, 0UL);  // ranks that outlive mpirun become children of this process
+int Supervisor::run(const Starter& starter) {
+    prctl(PR_SET_CHILD_SUBREAPER, 1UL, 0UL, 0UL, 0UL);  // ranks that outlive it become children of this process
     const pid_t self = getpid();
     std::fflush(nullptr);
-    mpirun_ = fork();
-    if (mpirun_ < 0) throw JobError(command.front() + ": cannot be started: " + std::strerror(errno));
-    if (mpirun_ == 0) become(command, self, signals_);
+    name_ = starter.name;
+    starter_ = fork();
+    if (starter_ < 0) throw JobError(name_ + ": cannot be started: " + std::strerror(errno));
+    if (starter_ == 0) become(starter, self, signals_);
     watch();
     show_progress(false);
     if (!ended_) end_job();
@@ -120,7 +116,7 @@ int Supervisor::run(const std::vector<std::string>& command) {
     return judge();
 }
 
-/// Returns when mpirun has ended, the user ends the job, or there is a verdict.
+/// Returns when the starter has ended, the user ends the job, or there is a verdict.
 void Supervisor::watch() {
     observed_ = Clock::now();
     watched_.assign(watched_.size(), RankWatch(observed_));
@@ -133,8 +129,8 @@ void Supervisor::watch() {
         std::vector<RankView> views;
         for (const RankWatch& rank : watched_) views.push_back(rank.view());
         verdict_ = find_trouble(views, options_.timeout_s);
-        const bool late = options_.timeout_s > 0 && mpirun_stopped_s_ >= options_.timeout_s;
-        if (!verdict_.has_value() && late) verdict_ = Verdict{Trouble::mpirun_stopped, -1};
+        const bool late = options_.timeout_s > 0 && starter_stopped_s_ >= options_.timeout_s;
+        if (!verdict_.has_value() && late) verdict_ = Verdict{Trouble::starter_stopped, -1};
         if (!verdict_.has_value()) continue;
         ask_what_is_pending();
         at_verdict_ = snapshots();
@@ -166,7 +162,7 @@ bool Supervisor::open_processes() {
 }
 
 /// Waits for a signal, the end of a rank or the next poll; returns the signal or 0. Pidfds give the order in which
-/// ranks end: the first is the culprit, and mpirun ends the others within milliseconds, too fast for polling.
+/// ranks end: the first is the culprit, and the starter ends the others within milliseconds, too fast for polling.
 int Supervisor::wait_for_news() {
     const bool all = open_processes();
     std::vector<pollfd> files{{signals_.file(), POLLIN, 0}};
@@ -178,7 +174,7 @@ int Supervisor::wait_for_news() {
         ranks.push_back(rank);
     }
     poll(files.data(), files.size(), all ? kPoll_ms : kStartPoll_ms);
-    // Ranks that started and ended during the poll come first: mpirun has then ended the others because of them.
+    // Ranks that started and ended during the poll come first: the starter has then ended the others because of them.
     (void)open_processes();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
         if (files[i + 1].revents != 0) gone_.push_back(ranks[i]);
@@ -195,7 +191,7 @@ void Supervisor::observe() {
     // As with ranks, time for which this process itself was stopped does not count.
     const std::chrono::duration<double> passed =
         now - observed_ > kLostTime ? Clock::duration::zero() : now - observed_;
-    mpirun_stopped_s_ = process_facts(mpirun_).is_stopped ? mpirun_stopped_s_ + passed.count() : 0;
+    starter_stopped_s_ = process_facts(starter_).is_stopped ? starter_stopped_s_ + passed.count() : 0;
     observed_ = now;
 }
 
@@ -234,7 +230,7 @@ void Supervisor::ask_what_is_pending() {
     }
 }
 
-/// The launcher kills the ranks itself. mpirun would first continue stopped ranks, and a short job could then run to
+/// The launcher kills the ranks itself. A starter may first continue stopped ranks, and a short job could then run to
 /// its end and write its results.
 void Supervisor::kill_ranks() const {
     for (const int process : processes_) {
@@ -243,29 +239,29 @@ void Supervisor::kill_ranks() const {
 }
 
 bool Supervisor::has_ended() {
-    if (!ended_) ended_ = waitpid(mpirun_, &status_, WNOHANG) == mpirun_;
+    if (!ended_) ended_ = waitpid(starter_, &status_, WNOHANG) == starter_;
     return ended_;
 }
 
-/// Ends mpirun by SIGTERM. After another signal of the user or after kGrace_s, or if mpirun is stopped, kills mpirun
-/// and leaves the ranks to sweep().
+/// Ends the starter by SIGTERM. After another signal of the user or after kGrace_s, or if it is stopped, kills it and
+/// leaves the ranks to sweep().
 void Supervisor::end_job() {
-    kill(mpirun_, SIGTERM);
+    kill(starter_, SIGTERM);
     const Clock::time_point begin = Clock::now();
     while (!has_ended()) {
         const int signal = signals_.wait(kPoll_ms);
         const bool impatient =
             user_signal_ != 0 && seconds_since(signalled_) > kSameSignal_s && signal != SIGCHLD && signal != 0;
-        const bool deaf = process_facts(mpirun_).is_stopped;
+        const bool deaf = process_facts(starter_).is_stopped;
         if (!impatient && !deaf && seconds_since(begin) < kGrace_s) continue;
-        kill(-mpirun_, SIGKILL);
-        while (waitpid(mpirun_, &status_, 0) < 0 && errno == EINTR) {
+        kill(-starter_, SIGKILL);
+        while (waitpid(starter_, &status_, 0) < 0 && errno == EINTR) {
         }
         ended_ = true;
     }
 }
 
-/// Kills processes that mpirun left behind, which are children of this process by now (PR_SET_CHILD_SUBREAPER).
+/// Kills processes that the starter left behind, which are children of this process by now (PR_SET_CHILD_SUBREAPER).
 void Supervisor::sweep() const {
     const Clock::time_point begin = Clock::now();
     while (seconds_since(begin) < kGrace_s) {
@@ -298,7 +294,9 @@ int Supervisor::judge() const {
                    128 + user_signal_);
     }
     if (verdict_.has_value() && verdict_->trouble != Trouble::died) {
-        return say(explain(*verdict_, at_verdict_, options_.timeout_s, "", options_.program), kExitJobFailed);
+        const std::string stopped =
+            name_ + " does not respond for " + short_seconds(options_.timeout_s) + ", its process is stopped";
+        return say(explain(*verdict_, at_verdict_, options_.timeout_s, stopped, options_.program), kExitJobFailed);
     }
     const std::vector<RankSnapshot> ranks = snapshots();
     const int status = job_status();
@@ -306,20 +304,22 @@ int Supervisor::judge() const {
     for (const RankSnapshot& rank : ranks) {
         if (rank.stage == RankStage::failed) return ours ? status : rank.exit_code;
     }
+    if (!verdict_.has_value() && WIFSIGNALED(status_)) {
+        return say(name_ + " " + describe_death(0, status), kExitJobFailed);
+    }
     if (const auto died = find_first_to_die(ranks, gone_)) return say_died(*died);
     const bool none_began = std::all_of(ranks.begin(), ranks.end(),
                                         [](const RankSnapshot& rank) { return rank.stage == RankStage::absent; });
     const bool has_stopped = std::any_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.has_stopped; });
     if (status == kExitDone && has_stopped) return 128 + user_signal_;
     if (status == kExitDone || (ours && !none_began)) return status;
-    if (WIFSIGNALED(status_)) return say("mpirun " + describe_death(0, status), kExitJobFailed);
-    return say("mpirun ended with exit code " + std::to_string(status), kExitJobFailed);
+    return say(name_ + " ended with exit code " + std::to_string(status), kExitJobFailed);
 }
 
 }  // namespace
 
-int supervise(const std::vector<std::string>& command, JobPages& pages, const Supervision& options) {
-    return Supervisor(pages, options).run(command);
+int supervise(const Starter& starter, JobPages& pages, const Supervision& options) {
+    return Supervisor(pages, options).run(starter);
 }
 
 }  // namespace orrery::exec

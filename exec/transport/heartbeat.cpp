@@ -1,17 +1,22 @@
 #include "exec/transport/heartbeat.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <map>
 #include <string>
 
 #include "core/error.h"
+#include "core/file_descriptor.h"
 #include "exec/faults/diagnosis.h"
 #include "exec/faults/place.h"
 #include "exec/faults/rank_watch.h"
-#include "exec/transport/mpi_state.h"
+#include "exec/transport/beat_link.h"
 
 namespace orrery::exec {
 namespace {
@@ -19,29 +24,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kInterval{1000};
+/// Between two looks at the end, when the last beats are exchanged.
+constexpr std::chrono::milliseconds kLastInterval{1};
 /// How long this rank's waiting thread has to describe its pending operations; it looks for requests twice a second.
 constexpr std::chrono::milliseconds kAnswerTime{1500};
 
-/// A heartbeat message: the fields of a RankSnapshot that describe_place() needs, and whether it is the last one.
-using Beat = std::array<std::int64_t, 6>;
-enum Field : std::size_t { stage_field, step_field, finished_field, next_field, awaited_field, last_field };
-
-Beat beat_of(const RankSnapshot& page, bool is_last) {
-    return {static_cast<std::int64_t>(page.stage),
-            page.step,
-            static_cast<std::int64_t>(packed(page.finished)),
-            static_cast<std::int64_t>(packed(page.next)),
-            static_cast<std::int64_t>(packed(page.awaited)),
-            is_last ? 1 : 0};
+Beat beat_of(const RankSnapshot& page, BeatKind kind) {
+    return {.kind = kind,
+            .stage = static_cast<std::int64_t>(page.stage),
+            .step = page.step,
+            .finished = packed(page.finished),
+            .next = packed(page.next),
+            .awaited = packed(page.awaited)};
 }
 
 RankSnapshot snapshot_of(const Beat& beat) {
     RankSnapshot page;
-    page.stage = static_cast<RankStage>(beat[stage_field]);
-    page.step = beat[step_field];
-    page.finished = unpacked(static_cast<std::uint64_t>(beat[finished_field]));
-    page.next = unpacked(static_cast<std::uint64_t>(beat[next_field]));
-    page.awaited = unpacked_operation(static_cast<std::uint64_t>(beat[awaited_field]));
+    page.stage = static_cast<RankStage>(beat.stage);
+    page.step = beat.step;
+    page.finished = unpacked(beat.finished);
+    page.next = unpacked(beat.next);
+    page.awaited = unpacked_operation(beat.awaited);
     return page;
 }
 
@@ -55,76 +58,114 @@ std::string short_number(double value) {
 
 }  // namespace
 
-struct Heartbeat::Ring {
+struct Heartbeat::Watch {
+    /// A rank that this one hears.
+    struct Source {
+        Beat heard;  // its latest
+        Clock::time_point heard_at = Clock::now();
+        [[nodiscard]] bool has_finished() const { return heard.kind == BeatKind::last; }
+    };
     const program::Program& program;
     Transport& transport;
-    Transport::Impl& mpi;
-    const int left, right;
-    MPI_Comm comm = MPI_COMM_NULL;
-    MPI_Request sending = MPI_REQUEST_NULL, receiving = MPI_REQUEST_NULL;
-    Beat sent{}, received{};
-    Beat heard{};  // the left neighbour's latest
-    Clock::time_point heard_at = Clock::now();
+    std::unique_ptr<BeatLink> link;
+    const double timeout_s;
+    const Clock::duration interval;
+    FileDescriptor wake;  // written to end a wait
+    std::map<int, Source> sources;
     RankWatch self;
-    Clock::time_point woken = Clock::now();
+    Clock::time_point woken = Clock::now(), next_beat = woken;
+    std::atomic<bool> stopping = false, abandoned = false;
+    bool last_is_sent = false;
 
-    Ring(const program::Program& of, Transport& over)
-        : program(of),
-          transport(over),
-          mpi(over.impl()),
-          left((mpi.rank + mpi.world_size - 1) % mpi.world_size),
-          right((mpi.rank + 1) % mpi.world_size) {
-        const std::lock_guard lock(mpi.mpi);
-        mpi.check(MPI_Comm_dup(mpi.host_exchange, &comm), "MPI_Comm_dup");
-    }
-    [[nodiscard]] bool exchange(bool is_last);
-    void look_at_self(double timeout_s);
-    void check_left(double timeout_s);
+    Watch(const program::Program& of, Transport& over, std::unique_ptr<BeatLink> on, double timeout);
+    void run();
+    [[nodiscard]] bool is_over() const;
+    void send();
+    void receive();
+    void check_sources() const;
+    void look_at_self();
     void forgive_lost_time();
-    void finish();
+    void wait() const;
+    [[nodiscard]] std::string last_heard(int rank, const Source& source) const;
 };
 
-/// Sends and receives heartbeats. True if the left neighbour has sent its last one.
-bool Heartbeat::Ring::exchange(bool is_last) {
-    const std::lock_guard lock(mpi.mpi);
-    int done = 0;
-    mpi.check(MPI_Test(&sending, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done != 0 && sent[last_field] == 0) {  // send the next one only after the right neighbour has taken the last
-        sent = beat_of(transport.recorder().snapshot(), is_last);
-        mpi.check(MPI_Isend(sent.data(), static_cast<int>(sent.size()), MPI_INT64_T, right, 0, comm, &sending),
-                  "MPI_Isend");
-    }
-    while (heard[last_field] == 0) {
-        if (receiving == MPI_REQUEST_NULL) {
-            mpi.check(
-                MPI_Irecv(received.data(), static_cast<int>(received.size()), MPI_INT64_T, left, 0, comm, &receiving),
-                "MPI_Irecv");
+Heartbeat::Watch::Watch(const program::Program& of, Transport& over, std::unique_ptr<BeatLink> on, double timeout)
+    : program(of),
+      transport(over),
+      link(std::move(on)),
+      timeout_s(timeout),
+      interval(timeout > 0 ? std::min<Clock::duration>(kInterval, std::chrono::duration_cast<Clock::duration>(
+                                                                      std::chrono::duration<double>(timeout / 4)))
+                           : kInterval),
+      wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    for (const int rank : link->sources()) sources[rank];
+}
+
+/// Ends when all last beats have been exchanged, so that no message stays pending.
+void Heartbeat::Watch::run() {
+    while (!is_over()) {
+        forgive_lost_time();
+        send();
+        receive();
+        if (timeout_s > 0) {
+            check_sources();
+            look_at_self();
         }
-        mpi.check(MPI_Test(&receiving, &done, MPI_STATUS_IGNORE), "MPI_Test");
-        if (done == 0) return false;
-        heard = received;
-        heard_at = Clock::now();
+        wait();
     }
-    return true;
 }
 
-void Heartbeat::Ring::check_left(double timeout_s) {
-    const bool is_silent = seconds_between(heard_at, Clock::now()) >= timeout_s;
-    if (!is_silent || heard[last_field] != 0) return;
-    transport.abort(kExitJobFailed, "rank " + std::to_string(left) + " does not respond for " +
-                                        short_number(timeout_s) +
-                                        " s, when last heard of: " + describe_place(program, left, snapshot_of(heard)) +
-                                        "; reported by rank " + std::to_string(mpi.rank));
+bool Heartbeat::Watch::is_over() const {
+    return abandoned || (last_is_sent && std::all_of(sources.begin(), sources.end(), [](const auto& source) {
+                             return source.second.has_finished();
+                         }));
 }
 
-void Heartbeat::Ring::look_at_self(double timeout_s) {
+void Heartbeat::Watch::send() {
+    const bool is_due = woken >= next_beat;
+    if (stopping && !last_is_sent) {
+        last_is_sent = link->send(beat_of(transport.recorder().snapshot(), BeatKind::last));
+    } else if (!stopping && is_due) {
+        (void)link->send(beat_of(transport.recorder().snapshot(), BeatKind::alive));
+    }
+    if (is_due) next_beat = woken + interval;
+}
+
+void Heartbeat::Watch::receive() {
+    while (const std::optional<BeatLink::Arrival> news = link->receive()) {
+        Source& source = sources.at(news->rank);
+        if (news->beat.kind == BeatKind::failed) transport.abort(static_cast<int>(news->beat.exit_code), "");
+        if (news->beat.kind == BeatKind::ended) {
+            transport.abort(kExitJobFailed, "rank " + std::to_string(news->rank) + " has ended before its work was done" +
+                                                last_heard(news->rank, source));
+        }
+        source.heard = news->beat;
+        source.heard_at = Clock::now();
+    }
+}
+
+std::string Heartbeat::Watch::last_heard(int rank, const Source& source) const {
+    return ", when last heard of: " + describe_place(program, rank, snapshot_of(source.heard)) + "; reported by rank " +
+           std::to_string(transport.rank());
+}
+
+void Heartbeat::Watch::check_sources() const {
+    for (const auto& [rank, source] : sources) {
+        const bool is_silent = seconds_between(source.heard_at, Clock::now()) >= timeout_s;
+        if (!is_silent || source.has_finished()) continue;
+        transport.abort(kExitJobFailed, "rank " + std::to_string(rank) + " does not respond for " +
+                                            short_number(timeout_s) + " s" + last_heard(rank, source));
+    }
+}
+
+void Heartbeat::Watch::look_at_self() {
     const RankSnapshot page = transport.recorder().snapshot();
     self.observe(Clock::now(), page);
     const bool is_patient = page.waits() && page.stage != RankStage::connecting;  // find_trouble() is patient with these
     const double patience_s = is_patient ? kBusyTimeouts * timeout_s : timeout_s;
     const auto verdict = find_trouble({&self.view(), 1}, patience_s);
     if (!verdict.has_value() || page.has_ended()) return;
-    std::string message = "rank " + std::to_string(mpi.rank) + " ";
+    std::string message = "rank " + std::to_string(transport.rank()) + " ";
     if (verdict->trouble == Trouble::deadlock) {
         transport.recorder().ask();
         std::this_thread::sleep_for(kAnswerTime);
@@ -138,62 +179,60 @@ void Heartbeat::Ring::look_at_self(double timeout_s) {
 }
 
 /// If this thread wakes up much too late, its process was stopped, and the time must not be blamed on other ranks.
-void Heartbeat::Ring::forgive_lost_time() {
+void Heartbeat::Watch::forgive_lost_time() {
     const Clock::time_point now = Clock::now();
     if (now - woken > kLostTime) {
-        heard_at += now - woken;
+        for (auto& [rank, source] : sources) source.heard_at += now - woken;
         self.forgive(now - woken);
     }
     woken = now;
 }
 
-/// Returns when both neighbours have exchanged their last heartbeats, so that no message stays pending.
-void Heartbeat::Ring::finish() {
-    while (!exchange(true)) std::this_thread::sleep_for(std::chrono::microseconds(200));
-    mpi.wait_politely(sending, "MPI_Isend");
-    const std::lock_guard lock(mpi.mpi);
-    MPI_Comm_free(&comm);
+/// Waits for a beat, the end of the training, or the time to send one.
+void Heartbeat::Watch::wait() const {
+    std::vector<pollfd> files = link->files();
+    const bool must_look = stopping && (files.empty() || !last_is_sent);
+    files.push_back({wake.get(), POLLIN, 0});
+    const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(
+        must_look ? Clock::duration(kLastInterval) : std::max(Clock::duration(kLastInterval), next_beat - Clock::now()));
+    poll(files.data(), files.size(), static_cast<int>(time.count()));
+    std::uint64_t ignored = 0;
+    (void)!read(wake.get(), &ignored, sizeof ignored);
 }
 
 Heartbeat::Heartbeat(const program::Program& program, Transport& transport, double timeout_s)
-    : timeout_s_(timeout_s), exceptions_(std::uncaught_exceptions()) {
-    if (timeout_s <= 0 || transport.world_size() == 1 || transport.recorder().is_watched()) return;
-    ring_ = std::make_unique<Ring>(program, transport);
-    thread_ = std::thread([this] { run(); });
-}
-
-void Heartbeat::run() {
-    const auto interval = std::min<Clock::duration>(
-        kInterval, std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s_ / 4)));
-    try {
-        std::unique_lock lock(mutex_);
-        while (!stopping_) {
-            lock.unlock();
-            ring_->forgive_lost_time();
-            (void)ring_->exchange(false);
-            ring_->check_left(timeout_s_);
-            ring_->look_at_self(timeout_s_);
-            lock.lock();
-            wake_.wait_for(lock, interval, [&] { return stopping_; });
-        }
-    } catch (const std::exception& error) {
-        ring_->transport.abort(kExitJobFailed, error.what());
+    : exceptions_(std::uncaught_exceptions()) {
+    if (transport.world_size() == 1 || transport.recorder().is_watched()) return;
+    std::unique_ptr<BeatLink> link = make_beat_link(transport);
+    if (timeout_s <= 0 && !link->shows_ends()) {
+        link->close();
+        return;
     }
+    watch_ = std::make_unique<Watch>(program, transport, std::move(link), timeout_s);
+    thread_ = std::thread([watch = watch_.get()] {
+        try {
+            watch->run();
+        } catch (const std::exception& error) {
+            watch->transport.abort(kExitJobFailed, error.what());
+        }
+    });
 }
 
 Heartbeat::~Heartbeat() {
-    if (ring_ == nullptr) return;
-    {
-        const std::lock_guard lock(mutex_);
-        stopping_ = true;
-    }
-    wake_.notify_one();
+    if (watch_ == nullptr) return;
+    const bool job_is_ending = std::uncaught_exceptions() > exceptions_;
+    watch_->abandoned = job_is_ending;
+    watch_->stopping = true;
+    const std::uint64_t one = 1;
+    (void)!write(watch_->wake.get(), &one, sizeof one);
+    watch_->transport.recorder().exchange(true);
     thread_.join();
-    if (std::uncaught_exceptions() > exceptions_) return;  // the job is being ended
+    watch_->transport.recorder().exchange(false);
+    if (job_is_ending) return;
     try {
-        ring_->finish();
+        watch_->link->close();
     } catch (const std::exception& error) {
-        ring_->transport.abort(kExitJobFailed, error.what());
+        watch_->transport.abort(kExitJobFailed, error.what());
     }
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/transport/abort_flag.h"
 #include "exec/transport/transport.h"
 
 namespace orrery::exec {
@@ -34,18 +35,17 @@ struct Transport::Impl {
     MPI_Request offer = MPI_REQUEST_NULL;
     std::int64_t offered = 0, greatest_offer = 0;
     IndexedVector<GroupIndex, Group> groups;
-    std::mutex mpi;                                  // held during every MPI call
-    std::atomic<bool> broken = false;                // operations were left in flight: MPI cannot be finalized
-    std::atomic<std::uint32_t>* aborting = nullptr;  // shared by the ranks of this machine: 1 once a rank has failed
+    std::mutex mpi;                    // held during every MPI call
+    std::atomic<bool> broken = false;  // operations were left in flight: MPI cannot be finalized
+    AbortFlag abort_flag;
 
     /// Throws JobError naming rank, call and MPI's reason unless `code` is MPI_SUCCESS.
     void check(int code, const char* call) const;
     /// Polls until the request is done. Releases the MPI lock between polls, for the progress thread.
     void wait_politely(MPI_Request request, const char* call);
-    void share_abort_flag();
     /// Whether a rank of this machine has failed and is about to end the job. Reading its memory would then fail inside
     /// MPI, which would print its own error.
-    [[nodiscard]] bool job_is_ending() const { return aborting != nullptr && aborting->load() != 0; }
+    [[nodiscard]] bool job_is_ending() const { return abort_flag.is_raised(); }
 };
 
 }  // namespace orrery::exec

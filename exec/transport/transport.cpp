@@ -1,8 +1,6 @@
 #include "exec/transport/transport.h"
 
-#include <fcntl.h>
 #include <sched.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,30 +70,6 @@ void Transport::Impl::wait_politely(MPI_Request request, const char* call) {
     recorder.exchange(false);
 }
 
-// Maps a word of shared memory by which the ranks of a machine agree on the one that reports a failure, because MPI
-// messages are unreliable at that moment. Without it (no /dev/shm) every failing rank reports.
-void Transport::Impl::share_abort_flag() {
-    static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
-    char name[64] = {};
-    if (rank == 0) {
-        const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-        std::snprintf(name, sizeof name, "/orrery-%ld-%llx", static_cast<long>(getpid()),
-                      static_cast<unsigned long long>(now));
-    }
-    check(MPI_Bcast(name, sizeof name, MPI_CHAR, 0, host_exchange), "MPI_Bcast");
-    const int file = shm_open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-    if (file >= 0) {
-        if (ftruncate(file, sizeof(*aborting)) == 0) {
-            void* page = mmap(nullptr, sizeof(*aborting), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-            // New shared memory is zeroed, which is the initial state of the atomic.
-            if (page != MAP_FAILED) aborting = static_cast<std::atomic<std::uint32_t>*>(page);
-        }
-        close(file);
-    }
-    check(MPI_Barrier(host_exchange), "MPI_Barrier");
-    shm_unlink(name);  // succeeds on the first rank of a machine; the mappings stay valid
-}
-
 Transport::Transport() : impl_(std::make_unique<Impl>(recorder_)) {
     strike_at_init(std::max(0, launched_rank()));
     recorder_.exchange(true);
@@ -119,7 +93,7 @@ Transport::Transport() : impl_(std::make_unique<Impl>(recorder_)) {
     MPI_Comm_size(host, &impl_->ranks_on_host);
     impl_->cores = usable_cores(host);
     MPI_Comm_free(&host);
-    impl_->share_abort_flag();
+    impl_->abort_flag.share(*this);
     recorder_.note_signals();
     recorder_.exchange(false);
     recorder_.enter(RankStage::preparing);
@@ -138,7 +112,6 @@ Transport::~Transport() {
     MPI_Comm_free(&impl_->point_to_point);
     MPI_Comm_free(&impl_->host_exchange);
     MPI_Finalize();
-    if (impl_->aborting != nullptr) munmap(static_cast<void*>(impl_->aborting), sizeof(*impl_->aborting));
 }
 
 int Transport::rank() const {
@@ -263,12 +236,13 @@ std::optional<std::int64_t> Transport::greatest_offer() {
 void Transport::abort(int exit_code, const std::string& message) {
     const std::string place = recorder_.place();
     recorder_.fail(exit_code);
-    const bool first = impl_->aborting == nullptr || impl_->aborting->exchange(1) == 0;
-    if (first) {
+    const bool is_first = !impl_->abort_flag.raise(exit_code).has_value();
+    if (is_first && !message.empty()) {
         std::fflush(stdout);
         std::fprintf(stderr, "orrery: %s%s%s\n", message.c_str(), place.empty() ? "" : ": ", place.c_str());
         std::fflush(stderr);
-    } else {
+    }
+    if (!is_first) {
         std::this_thread::sleep_for(kAbortPatience);  // the first failing rank ends the job, with its own exit code
     }
     // The progress thread may be inside MPI. If it does not leave soon it is stuck there; the process then exits

@@ -1,4 +1,5 @@
-// The job's processes and their groups. A rank is an MPI process; no MPI type appears in this header.
+// The job's processes and their groups. A rank is an MPI process, or in builds without MPI a process that is connected
+// to the others over TCP (transport/sockets); no MPI type appears in this header.
 //
 // Threads: MPI is initialised with MPI_THREAD_SERIALIZED. The main thread (start, groups, the small host exchanges
 // below), the progress thread of a ProgressEngine and the threads of Heartbeat and EarlyStop take turns under an
@@ -60,7 +61,7 @@ class Transport {
     [[nodiscard]] std::optional<std::int64_t> greatest_offer();
 
     /// Ends the whole job with this exit code. The first rank of the machine that calls it prints `message` and its
-    /// place in the Program (FlightRecorder::place); the others print nothing.
+    /// place in the Program (FlightRecorder::place); the others print nothing. "": another rank has printed the message.
     [[noreturn]] void abort(int exit_code, const std::string& message);
 
     /// Records what this rank does, from before MPI starts until MPI has ended.
