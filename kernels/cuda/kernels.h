@@ -95,7 +95,7 @@ void scale(StreamHandle stream, std::int64_t elements, Clipping clipping, float*
 
 /// Size of the buffer `partial` of sum_of_squares().
 inline constexpr std::int64_t kPartialSums = 512;
-/// norm[0] += sum of x squared; partial[kPartialSums] is overwritten.
+/// norm[0] += sum of x squared; partial[kPartialSums] may be overwritten.
 void sum_of_squares(StreamHandle stream, std::int64_t elements, const float* x, double* partial, double* norm);
 /// norm[1] = 1 if norm[0] is not finite, otherwise 0.
 void mark_not_finite(StreamHandle stream, double* norm);

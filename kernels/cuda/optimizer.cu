@@ -1,4 +1,5 @@
 // Optimizers over flat parameters, the gradient norm and gradient clipping.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
@@ -75,10 +76,10 @@ __global__ void partial_squares_kernel(std::int64_t elements, const float* x, do
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void add_partial_kernel(const double* partial, double* norm) {
+__global__ void add_partial_kernel(unsigned count, const double* partial, double* norm) {
     __shared__ double shared[kThreads / kWarp];
     double sum = 0;
-    for (std::int64_t i = threadIdx.x; i < kPartialSums; i += kThreads) sum += partial[i];
+    for (unsigned i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
     sum = block_sum(sum, shared);
     if (threadIdx.x == 0) norm[0] += sum;
 }
@@ -120,9 +121,9 @@ void scale(StreamHandle stream, std::int64_t elements, Clipping clipping, float*
 }
 
 void sum_of_squares(StreamHandle stream, std::int64_t elements, const float* x, double* partial, double* norm) {
-    launch(stream, static_cast<unsigned>(kPartialSums), kThreads, "sum_of_squares", partial_squares_kernel, elements, x,
-           partial);
-    launch(stream, 1, kThreads, "sum_of_squares", add_partial_kernel, partial, norm);
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(kPartialSums, blocks_for(elements)));
+    launch(stream, blocks, kThreads, "sum_of_squares", partial_squares_kernel, elements, x, partial);
+    launch(stream, 1, kThreads, "sum_of_squares", add_partial_kernel, blocks, partial, norm);
 }
 
 void mark_not_finite(StreamHandle stream, double* norm) {

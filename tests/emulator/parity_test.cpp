@@ -25,7 +25,7 @@ constexpr double kTolerance = 1e-5;  // relative
 program::Plan gpu_plan(const Case& one) {
     program::Plan plan = make_plan(one);
     plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
-    plan.training.sequence_length = 16;
+    plan.training.sequence_length = 8;
     program::check_plan(plan, plan.name);
     return plan;
 }
