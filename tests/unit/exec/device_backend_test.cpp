@@ -113,6 +113,36 @@ TEST(DeviceBackend, OutOfMemoryErrorHasTheBreakdown) {
     }
 }
 
+/// Its streams stand still while the host waits.
+class SlowDevice : public FakeDevice {
+  public:
+    SlowDevice() : FakeDevice(FakeDevice::Options{}) {}
+    void synchronize(Event event, const std::function<void()>& meanwhile) override {
+        meanwhile();
+        FakeDevice::synchronize(event, meanwhile);
+    }
+};
+
+/// Otherwise a job whose GPUs hang would look as if it computed.
+TEST(DeviceBackend, WaitsForTheDeviceAreVisible) {
+    FlightRecorder recorder;
+    DeviceBackend backend(std::make_unique<SlowDevice>(), recorder);
+    auto* const memory = backend.reserve(64, 0, "a test needs").device;
+    OperationTimes times;
+    for (int i = 0; i < 2; ++i) {
+        static_cast<void>(backend.run({.stream = Stream::side, .operators = {}, .times = &times}, {}));
+    }
+    backend.clear(memory, 64);
+    EXPECT_FALSE(recorder.snapshot().waits());
+    const std::uint64_t before = recorder.snapshot().messages;
+    recorder.ask();
+    backend.wait(Stream::side, 2);
+    const RankSnapshot after = recorder.snapshot();
+    EXPECT_EQ(after.pending, "side: instruction 1 waits on the device, 1 are queued behind it");
+    EXPECT_EQ(after.messages, before + 2);
+    EXPECT_FALSE(after.waits());
+}
+
 TEST(DeviceBackend, FetchAndStampBelongToTheInstructionBefore) {
     FlightRecorder recorder;
     DeviceBackend backend(std::make_unique<FakeDevice>(FakeDevice::Options{}), recorder);

@@ -28,7 +28,9 @@ TEST(GpuLimits, AcceptsDenseDecodersWithDataAndTensorParallelism) {
         EXPECT_EQ(refusal(make_plan({.model = model, .tied = true})), "");
         EXPECT_EQ(refusal(make_plan({.model = model, .dp = 2, .tp = 2})), "");
         EXPECT_EQ(refusal(make_plan({.model = model, .tp = 2, .sequence_parallel = true})), "");
-        EXPECT_EQ(refusal(make_plan({.model = model, .dp = 2, .data_parallel = DataParallel::zero1})), "");
+        for (const DataParallel kind : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3}) {
+            EXPECT_EQ(refusal(make_plan({.model = model, .dp = 2, .data_parallel = kind})), "");
+        }
     }
     Plan plan = make_plan({});
     plan.training.memory.offload_layers = 1;
@@ -49,6 +51,9 @@ TEST(GpuLimits, RefusalNamesTheUnsupportedFeature) {
     expect_refused(make_plan({.model = "tiny-llama", .qk_norm = true}), "head_norm");
     expect_refused(make_plan({.model = "tiny-llama", .tp = 4}), "copies of key/value heads");
     Plan plan = make_plan({});
+    plan.model.head_dim = 264;
+    expect_refused(plan, "heads of more than 256 elements");
+    plan = make_plan({});
     plan.training.memory.offload_optimizer = true;
     expect_refused(plan, "host memory");
     plan = make_plan({});
