@@ -49,8 +49,9 @@ std::string today() {
 int run_worker(const CalibrateOptions& options) {
     if (!exec::under_launcher() && options.ranks > 1) {
         if (exec::mpi_version().empty()) {
-            throw InputError("calibrate: this orrery was built without MPI, over which CPU ranks communicate; allowed: "
-                             "--gpu, or a build with MPI");
+            throw InputError(
+                "calibrate: this orrery was built without MPI, over which CPU ranks communicate; allowed: "
+                "--gpu, or a build with MPI");
         }
         std::vector<std::string> arguments{"calibrate",       "--worker",
                                            "--worker-ranks",  std::to_string(options.ranks),

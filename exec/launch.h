@@ -37,8 +37,8 @@ namespace orrery::exec {
 /// must then be configured without it, or it warns and fails on large messages. Tested with two short-lived processes.
 [[nodiscard]] bool single_copy_allowed();
 
-/// The command that launch_ranks runs in builds with MPI, without the environment: mpirun with its arguments, the program and the
-/// program's arguments.
+/// The command that launch_ranks runs in builds with MPI, without the environment: mpirun with its arguments, the
+/// program and the program's arguments.
 [[nodiscard]] std::vector<std::string> mpirun_command(const std::string& mpirun, int ranks, const std::string& program,
                                                       const std::vector<std::string>& arguments);
 
@@ -54,10 +54,10 @@ struct LaunchOptions {
     std::function<void(const std::optional<TrainingProgress>&)> show;
 };
 
-/// Runs `ranks` copies of this executable on this machine, watches them and waits for their end. exec/faults/supervisor.h
-/// describes the supervision and the exit code that is returned. Builds with MPI start them with mpirun; Open MPI settings
-/// in the environment stay as they are. Throws InputError if there is no mpirun in PATH, JobError if the ranks cannot be
-/// started.
+/// Runs `ranks` copies of this executable on this machine, watches them and waits for their end.
+/// exec/faults/supervisor.h describes the supervision and the exit code that is returned. Builds with MPI start them
+/// with mpirun; Open MPI settings in the environment stay as they are. Throws InputError if there is no mpirun in PATH,
+/// JobError if the ranks cannot be started.
 [[nodiscard]] int launch_ranks(const LaunchOptions& options);
 
 }  // namespace orrery::exec

@@ -97,9 +97,8 @@ int launch_ranks(const LaunchOptions& options) {
     default_variable("OMPI_MCA_btl_vader_single_copy_mechanism", single_copy_allowed() ? "cma" : "none");
     default_variable("OMPI_MCA_btl_vader_backing_directory", folder.path().c_str());
     default_variable("OMPI_MCA_orte_tmpdir_base", folder.path().c_str());
-    return supervise(
-        starter_command("mpirun", mpirun_command(mpirun, options.ranks, own_path(), options.arguments)), pages,
-                     {.timeout_s = options.timeout_s, .program = options.program, .show = options.show});
+    return supervise(starter_command("mpirun", mpirun_command(mpirun, options.ranks, own_path(), options.arguments)),
+                     pages, {.timeout_s = options.timeout_s, .program = options.program, .show = options.show});
 }
 
 }  // namespace orrery::exec

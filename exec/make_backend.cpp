@@ -15,8 +15,8 @@
 #include "exec/cpu/backend.h"
 #ifdef ORRERY_HAS_CUDA
 #include "exec/cuda/cuda_device.h"
-#include "exec/device/gpu_limits.h"
 #include "exec/device/device_backend.h"
+#include "exec/device/gpu_limits.h"
 #include "exec/launch.h"
 #endif
 
@@ -70,8 +70,8 @@ void check_distinct(Transport& transport, const std::string& gpu) {
     for (std::size_t rank = 0; rank < all.size() && shared.empty(); ++rank) {
         const auto [first, is_new] = ranks.emplace(all[rank], rank);
         if (!is_new) {
-            shared = "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) + " have the same GPU, " +
-                     gpu + "; allowed: a GPU for each rank";
+            shared = "ranks " + std::to_string(first->second) + " and " + std::to_string(rank) +
+                     " have the same GPU, " + gpu + "; allowed: a GPU for each rank";
         }
     }
     shared = transport.broadcast(shared);

@@ -25,7 +25,8 @@ namespace {
 using program::CommKind;
 
 /// Variables that NCCL reads when it is loaded; the user's values stay.
-/// - NCCL_LAUNCH_ORDER_IMPLICIT: collectives of different communicators begin in the order in which they were queued, the
+/// - NCCL_LAUNCH_ORDER_IMPLICIT: collectives of different communicators begin in the order in which they were queued,
+/// the
 ///   same on all ranks. Otherwise two of them may each hold a part of the devices and wait for the other part.
 /// - NCCL_RUNTIME_CONNECT: connect everything at the start, not when an algorithm is first used, when the device has no
 ///   memory left.
@@ -143,7 +144,8 @@ void Communicators::Impl::make_world() {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.splitShare = 1;
     ncclComm_t comm = nullptr;
-    nccl->check(nccl->init_rank(&comm, transport.world_size(), id, transport.rank(), &config), "ncclCommInitRankConfig");
+    nccl->check(nccl->init_rank(&comm, transport.world_size(), id, transport.rank(), &config),
+                "ncclCommInitRankConfig");
     std::vector<int> ranks(static_cast<std::size_t>(transport.world_size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     keep(comm, ranks);
@@ -270,7 +272,9 @@ void clear_others(const Operation& operation, std::size_t block_bytes, std::size
 /// The elements that a member of a ring sends in an all-reduce: first all blocks but one, to sum them, then all blocks
 /// but one that are summed. The blocks differ by at most one element.
 std::int64_t all_reduce_elements(std::int64_t elements, std::int64_t members, std::int64_t me) {
-    const auto block = [&](std::int64_t at) { return elements / members + (at % members < elements % members ? 1 : 0); };
+    const auto block = [&](std::int64_t at) {
+        return elements / members + (at % members < elements % members ? 1 : 0);
+    };
     return 2 * elements - block(me + 1) - block(me + 2);
 }
 
@@ -313,7 +317,8 @@ std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, cons
             nccl.check(nccl.all_gather(operation.in, operation.out, block, type, group.comm, stream), "ncclAllGather");
             return sent;
         case CommKind::reduce_scatter: {
-            // The input of one that accumulates is not needed afterwards, so that this rank's block of it can take the sum.
+            // The input of one that accumulates is not needed afterwards, so that this rank's block of it can take the
+            // sum.
             const std::size_t block_bytes = block * static_cast<std::size_t>(size_of(operation.dtype));
             auto* const own = static_cast<std::byte*>(const_cast<void*>(operation.in)) +
                               static_cast<std::size_t>(group.me) * block_bytes;

@@ -25,8 +25,8 @@ class Communicators {
     /// Queues an operation that check_runs_on_gpu() accepts; a group of one rank only copies or adds. Returns the
     /// bytes that this rank sends in a ring, even if NCCL chooses another algorithm.
     std::int64_t communicate(kernels::cuda::StreamHandle stream, const Operation& operation);
-    /// Throws JobError if NCCL reports an asynchronous error, such as a link that failed. It does not report the death of
-    /// a rank on the same machine.
+    /// Throws JobError if NCCL reports an asynchronous error, such as a link that failed. It does not report the death
+    /// of a rank on the same machine.
     void check_health() const;
 
   private:

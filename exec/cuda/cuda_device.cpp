@@ -20,8 +20,8 @@ namespace {
 
 using program::Stream;
 
-/// Events are timed relative to an anchor event, whose time on the host's clock is known. CUDA returns the difference as
-/// a float of milliseconds, which is exact to 0.1 us up to this distance, and the two clocks drift apart by some
+/// Events are timed relative to an anchor event, whose time on the host's clock is known. CUDA returns the difference
+/// as a float of milliseconds, which is exact to 0.1 us up to this distance, and the two clocks drift apart by some
 /// microseconds a second: a later event is timed from a new anchor.
 constexpr double kLongestFromAnchorMs = 1000.0;
 /// The clocks are compared if the host waits for the anchor no longer than this.
@@ -70,7 +70,8 @@ class CudaDevice : public Device {
 
     std::byte* allocate(std::int64_t bytes) override {
         void* memory = nullptr;
-        const auto wanted = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));  // for 0 bytes CUDA returns null
+        const auto wanted =
+            static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));  // for 0 bytes CUDA returns null
         const cudaError_t status = cudaMalloc(&memory, wanted);
         if (status == cudaErrorMemoryAllocation) {
             static_cast<void>(cudaGetLastError());  // clears the error, which the next call would report again
@@ -156,8 +157,9 @@ class CudaDevice : public Device {
         constexpr std::int64_t kScratchBytes = 256;
         std::byte* const scratch = allocate(kScratchBytes);
         if (scratch == nullptr) throw JobError("cudaMalloc: no device memory to connect the ranks");
-        communicators_ = std::make_unique<Communicators>(
-            members, transport_, kernels::cuda::StreamHandle{stream(Stream::compute)}, reinterpret_cast<float*>(scratch));
+        communicators_ =
+            std::make_unique<Communicators>(members, transport_, kernels::cuda::StreamHandle{stream(Stream::compute)},
+                                            reinterpret_cast<float*>(scratch));
         return communicators_->groups();
     }
 
@@ -183,8 +185,8 @@ class CudaDevice : public Device {
                    "cudaStreamCreateWithPriority");
         return stream;
     }
-    /// Records an event on a stream of its own, where nothing is queued. Returns the host's time of it, and for how long
-    /// the host waited, within which that time is exact.
+    /// Records an event on a stream of its own, where nothing is queued. Returns the host's time of it, and for how
+    /// long the host waited, within which that time is exact.
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> reach(cudaEvent_t event) const {
         const std::int64_t before = now_ns();
         check_cuda(cudaEventRecord(event, clock_stream_), "cudaEventRecord");

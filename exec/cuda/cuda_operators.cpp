@@ -196,7 +196,8 @@ CudaOperators::RotaryTable CudaOperators::rotary_table(k::StreamHandle stream, c
     table.cosines = reinterpret_cast<float*>(allocate_(static_cast<std::int64_t>(values.size() * sizeof(float))));
     if (table.cosines == nullptr) throw JobError("cudaMalloc: no device memory for the table of rotary positions");
     table.sines = table.cosines + elements;
-    // A copy from pageable memory may land after the call, and streams that do not block do not wait for it by themselves.
+    // A copy from pageable memory may land after the call, and streams that do not block do not wait for it by
+    // themselves.
     copy(stream, table.cosines, values.data(), static_cast<std::int64_t>(values.size() * sizeof(float)));
     check_cuda(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
     return table;

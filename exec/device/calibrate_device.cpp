@@ -185,7 +185,8 @@ class DeviceMeter {
 
     /// The device's time for one call, the median over several batches of calls. The batches are queued behind long
     /// copies, so that the device finds the calls waiting, as in training where the host runs ahead. The time from an
-    /// idle stream would contain the launch. More copies are tried until the host has queued everything before they end.
+    /// idle stream would contain the launch. More copies are tried until the host has queued everything before they
+    /// end.
     double time_of(const std::function<void()>& queue) {
         queue();
         finish();

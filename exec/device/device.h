@@ -54,8 +54,8 @@ class Device {
     [[nodiscard]] virtual bool is_complete(Event event) = 0;
     /// Throws JobError if communication has failed, for which the work that waits for it cannot become complete.
     virtual void check_health() {}
-    /// Blocks the host until the event is complete; calls `meanwhile`, if given, again and again. Throws JobError if the
-    /// work before it failed.
+    /// Blocks the host until the event is complete; calls `meanwhile`, if given, again and again. Throws JobError if
+    /// the work before it failed.
     virtual void synchronize(Event event, const std::function<void()>& meanwhile = {});
     /// The time at which a complete event was reached, on the clock of now_ns().
     [[nodiscard]] virtual std::int64_t time_ns(Event event) = 0;

@@ -1,5 +1,5 @@
-// The host's time of events of a device whose clock is another one. The device only tells how much later than an earlier
-// event, the anchor, an event was reached. From time to time a new event becomes the anchor.
+// The host's time of events of a device whose clock is another one. The device only tells how much later than an
+// earlier event, the anchor, an event was reached. From time to time a new event becomes the anchor.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ class DeviceClock {
     /// The first anchor was reached at this time of the host.
     explicit DeviceClock(std::int64_t host_ns = 0) : anchor_ns_(host_ns) {}
 
-    /// An event that was reached `since_anchor_ms` after the anchor becomes the anchor. `host_ns`: the host's time of it,
-    /// if it is known exactly. A difference, because one clock runs faster, is not made up for at once, but within the
-    /// next second, so that the times of events keep their order. Anchors are at least about a second apart.
+    /// An event that was reached `since_anchor_ms` after the anchor becomes the anchor. `host_ns`: the host's time of
+    /// it, if it is known exactly. A difference, because one clock runs faster, is not made up for at once, but within
+    /// the next second, so that the times of events keep their order. Anchors are at least about a second apart.
     void advance(double since_anchor_ms, std::optional<std::int64_t> host_ns);
 
     /// The time of an event that was reached this much after the anchor; negative for an event before it.

@@ -55,22 +55,24 @@ struct Verdict {
 /// "30 s", "0.5 s".
 [[nodiscard]] std::string short_seconds(double value);
 
-/// Describes a trouble of a rank other than `died`, or of the job: "hangs: for 30 s it neither computed nor waited for a message".
+/// Describes a trouble of a rank other than `died`, or of the job: "hangs: for 30 s it neither computed nor waited for
+/// a message".
 [[nodiscard]] std::string describe_trouble(Trouble trouble, double timeout_s);
 
 /// For a job that ended without an error message from a rank: the rank that died first, if one ended before its work
-/// was done. `gone` lists the ranks whose end was observed, in order. The other ranks are ended by their starter's SIGTERM,
-/// which they record in their pages, or exit by themselves when the first one is gone.
+/// was done. `gone` lists the ranks whose end was observed, in order. The other ranks are ended by their starter's
+/// SIGTERM, which they record in their pages, or exit by themselves when the first one is gone.
 [[nodiscard]] std::optional<Verdict> find_first_to_die(std::span<const RankSnapshot> ranks, std::span<const int> gone);
 
 /// The error message of the job: the culprit and its place, then a line for each of the first other ranks. `how`
-/// describes what happened to a rank that died or to the starter of the ranks. Without a Program (null), places name only the stage.
+/// describes what happened to a rank that died or to the starter of the ranks. Without a Program (null), places name
+/// only the stage.
 [[nodiscard]] std::string explain(const Verdict& verdict, std::span<const RankSnapshot> ranks, double timeout_s,
                                   const std::string& how, const program::Program* program);
 
 /// "was killed by signal 9 (SIGKILL)…" or "ended with exit code 3…". `noted_signal` is the signal that the rank
-/// recorded in its page, 0 if none. Otherwise `job_status`, the starter's exit status, decides: 128 + the signal, or the
-/// exit code.
+/// recorded in its page, 0 if none. Otherwise `job_status`, the starter's exit status, decides: 128 + the signal, or
+/// the exit code.
 [[nodiscard]] std::string describe_death(int noted_signal, int job_status);
 
 }  // namespace orrery::exec

@@ -13,15 +13,15 @@ namespace orrery::exec {
 
 /// The stages of a rank's run.
 enum class RankStage : std::int32_t {
-    absent,     // no process has taken the page
-    starting,   // not yet connected to the other ranks
-    preparing,  // reads the plan, creates groups and weights
-    connecting, // waits for the other ranks while communicators are set up, which may take long
-    training,   // issues instructions
-    saving,     // writes a checkpoint between two steps
-    finishing,  // after the last step: gathers and writes results
-    done,       // has nothing more to do
-    failed,     // has reported its error and ends the job
+    absent,      // no process has taken the page
+    starting,    // not yet connected to the other ranks
+    preparing,   // reads the plan, creates groups and weights
+    connecting,  // waits for the other ranks while communicators are set up, which may take long
+    training,    // issues instructions
+    saving,      // writes a checkpoint between two steps
+    finishing,   // after the last step: gathers and writes results
+    done,        // has nothing more to do
+    failed,      // has reported its error and ends the job
 };
 
 /// Whether the rank writes files in this stage. It may then be slow without waiting for other ranks.
@@ -114,9 +114,7 @@ struct RankSnapshot {
     std::string pending;  // "" until the rank has answered
     bool has_stopped = false;
     /// Whether it waits for other ranks, and so is not the cause of a hang.
-    [[nodiscard]] bool waits() const {
-        return exchanging || awaited.sequence > 0 || stage == RankStage::connecting;
-    }
+    [[nodiscard]] bool waits() const { return exchanging || awaited.sequence > 0 || stage == RankStage::connecting; }
     /// Whether it has finished its work or reported its error.
     [[nodiscard]] bool has_ended() const { return stage == RankStage::done || stage == RankStage::failed; }
 };

@@ -101,8 +101,8 @@ FlightRecorder::FlightRecorder() {
         own_ = std::make_unique<RankPage>();
         page_ = own_.get();
     }
-    // The starter ends the other ranks by SIGTERM when one has died. The handler must be installed before the page shows the
-    // process: the launcher takes a rank that ends without a recorded signal for the first to die.
+    // The starter ends the other ranks by SIGTERM when one has died. The handler must be installed before the page
+    // shows the process: the launcher takes a rank that ends without a recorded signal for the first to die.
     if (is_watched()) {
         noting_page = page_;
         install(0);  // SIGTERM

@@ -36,8 +36,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
     _exit(kExitJobFailed);
 }
 
-/// All that it needs is allocated before it is forked, and it makes only async-signal-safe calls then, because its parent
-/// may have threads.
+/// All that it needs is allocated before it is forked, and it makes only async-signal-safe calls then, because its
+/// parent may have threads.
 class RankStarter {
   public:
     explicit RankStarter(RankProcesses ranks) : ranks_(std::move(ranks)), processes_(ranks_.variables.size(), 0) {

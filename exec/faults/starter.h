@@ -22,10 +22,10 @@ struct Starter {
 
 /// The ranks that a starter of ours runs: copies of one program that differ in their environment.
 struct RankProcesses {
-    std::string program;                               // path
-    std::vector<std::string> arguments;                // without the program
-    std::vector<std::vector<std::string>> variables;   // by rank: all of its environment, NAME=value
-    int file_of_rank_0 = -1;                           // a file descriptor that only rank 0 inherits; -1: none
+    std::string program;                              // path
+    std::vector<std::string> arguments;               // without the program
+    std::vector<std::vector<std::string>> variables;  // by rank: all of its environment, NAME=value
+    int file_of_rank_0 = -1;                          // a file descriptor that only rank 0 inherits; -1: none
 };
 [[nodiscard]] Starter starter_of(RankProcesses ranks);
 

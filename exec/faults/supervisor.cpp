@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPoll_ms = 250;
 constexpr int kStartPoll_ms = 10;  // while ranks are starting
-/// How long the starter may take to end its ranks before it is killed. It gives them a second between SIGTERM and SIGKILL.
+/// How long the starter may take to end its ranks before it is killed. It gives them a second between SIGTERM and
+/// SIGKILL.
 constexpr double kGrace_s = 5;
 /// How long waiting ranks have to describe their pending operations; they look for requests twice a second.
 constexpr double kAnswer_s = 1.5;
@@ -44,7 +45,8 @@ int say(const std::string& text, int exit_code) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher dies, the starter gets SIGTERM and ends its ranks
     if (getppid() != parent) _exit(kExitJobFailed);
     setpgid(0, 0);  // the terminal's signals then reach only the launcher
-    const int no_input = open("/dev/null", O_RDONLY | O_CLOEXEC);  // reading the terminal would stop a background process
+    const int no_input =
+        open("/dev/null", O_RDONLY | O_CLOEXEC);  // reading the terminal would stop a background process
     if (no_input >= 0) dup2(no_input, STDIN_FILENO);
     starter.become(signals.earlier());
     _exit(kExitJobFailed);

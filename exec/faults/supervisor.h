@@ -19,8 +19,8 @@ struct Supervision {
     std::function<void(const std::optional<TrainingProgress>&)> show;
 };
 
-/// Runs the starter in its own process group and waits for it. The ranks write to `pages`. When it returns, no process of the job is left. Errors that no rank has reported are printed on standard
-/// error.
+/// Runs the starter in its own process group and waits for it. The ranks write to `pages`. When it returns, no process
+/// of the job is left. Errors that no rank has reported are printed on standard error.
 ///
 /// Returns the job's exit code: the starter's if it is one of ours, kExitJobFailed if a rank died or hung, or 128 + the
 /// signal by which the user ended the job.

@@ -1,5 +1,5 @@
-// By which the ranks of a machine agree on the one that reports a failure: messages between ranks are unreliable at that
-// moment.
+// By which the ranks of a machine agree on the one that reports a failure: messages between ranks are unreliable at
+// that moment.
 #pragma once
 
 #include <atomic>

@@ -116,9 +116,8 @@ void Heartbeat::Watch::run() {
 }
 
 bool Heartbeat::Watch::is_over() const {
-    return abandoned || (last_is_sent && std::all_of(sources.begin(), sources.end(), [](const auto& source) {
-                             return source.second.has_finished();
-                         }));
+    return abandoned || (last_is_sent && std::all_of(sources.begin(), sources.end(),
+                                                     [](const auto& source) { return source.second.has_finished(); }));
 }
 
 void Heartbeat::Watch::send() {
@@ -136,8 +135,8 @@ void Heartbeat::Watch::receive() {
         Source& source = sources.at(news->rank);
         if (news->beat.kind == BeatKind::failed) transport.abort(static_cast<int>(news->beat.exit_code), "");
         if (news->beat.kind == BeatKind::ended) {
-            transport.abort(kExitJobFailed, "rank " + std::to_string(news->rank) + " has ended before its work was done" +
-                                                last_heard(news->rank, source));
+            transport.abort(kExitJobFailed, "rank " + std::to_string(news->rank) +
+                                                " has ended before its work was done" + last_heard(news->rank, source));
         }
         source.heard = news->beat;
         source.heard_at = Clock::now();
@@ -161,7 +160,8 @@ void Heartbeat::Watch::check_sources() const {
 void Heartbeat::Watch::look_at_self() {
     const RankSnapshot page = transport.recorder().snapshot();
     self.observe(Clock::now(), page);
-    const bool is_patient = page.waits() && page.stage != RankStage::connecting;  // find_trouble() is patient with these
+    const bool is_patient =
+        page.waits() && page.stage != RankStage::connecting;  // find_trouble() is patient with these
     const double patience_s = is_patient ? kBusyTimeouts * timeout_s : timeout_s;
     const auto verdict = find_trouble({&self.view(), 1}, patience_s);
     if (!verdict.has_value() || page.has_ended()) return;
@@ -194,7 +194,8 @@ void Heartbeat::Watch::wait() const {
     const bool must_look = stopping && (files.empty() || !last_is_sent);
     files.push_back({wake.get(), POLLIN, 0});
     const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(
-        must_look ? Clock::duration(kLastInterval) : std::max(Clock::duration(kLastInterval), next_beat - Clock::now()));
+        must_look ? Clock::duration(kLastInterval)
+                  : std::max(Clock::duration(kLastInterval), next_beat - Clock::now()));
     poll(files.data(), files.size(), static_cast<int>(time.count()));
     std::uint64_t ignored = 0;
     (void)!read(wake.get(), &ignored, sizeof ignored);

@@ -45,9 +45,8 @@ std::optional<BeatLink::Arrival> MpiBeatLink::receive() {
     if (left_has_finished_) return {};
     const std::lock_guard lock(mpi_.mpi);
     if (receiving_ == MPI_REQUEST_NULL) {
-        mpi_.check(
-            MPI_Irecv(&received_, static_cast<int>(sizeof received_), MPI_BYTE, left_, 0, comm_, &receiving_),
-            "MPI_Irecv");
+        mpi_.check(MPI_Irecv(&received_, static_cast<int>(sizeof received_), MPI_BYTE, left_, 0, comm_, &receiving_),
+                   "MPI_Irecv");
     }
     int done = 0;
     mpi_.check(MPI_Test(&receiving_, &done, MPI_STATUS_IGNORE), "MPI_Test");

@@ -61,7 +61,8 @@ class Transport {
     [[nodiscard]] std::optional<std::int64_t> greatest_offer();
 
     /// Ends the whole job with this exit code. The first rank of the machine that calls it prints `message` and its
-    /// place in the Program (FlightRecorder::place); the others print nothing. "": another rank has printed the message.
+    /// place in the Program (FlightRecorder::place); the others print nothing. "": another rank has printed the
+    /// message.
     [[noreturn]] void abort(int exit_code, const std::string& message);
 
     /// Records what this rank does, from before MPI starts until MPI has ended.

@@ -1,5 +1,5 @@
-// Each of these programs is wrong in a way that real devices often hide. Each must be caught, by the part of the emulated
-// device that is there to catch it.
+// Each of these programs is wrong in a way that real devices often hide. Each must be caught, by the part of the
+// emulated device that is there to catch it.
 #include <gtest/gtest.h>
 #include <nccl.h>
 #include <sys/wait.h>
@@ -77,7 +77,8 @@ void run_alone(unsigned threads, void (*kernel)(float*)) {
 
 TEST(CanariesDeathTest, ThreadsThatDoNotMeetEndTheProcess) {
     EXPECT_DEATH(run_alone(32, diverging_shuffle_kernel), "a shuffle that 31 of the warp's lanes reach");
-    EXPECT_DEATH(run_alone(64, diverging_barrier_kernel), "a barrier that 32 of the block's threads reach, while 32 have");
+    EXPECT_DEATH(run_alone(64, diverging_barrier_kernel),
+                 "a barrier that 32 of the block's threads reach, while 32 have");
     EXPECT_DEATH(run_alone(16, partial_warp_kernel), "a shuffle with lanes that the warp does not have");
 }
 

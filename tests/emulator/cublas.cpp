@@ -45,13 +45,14 @@ cublasStatus_t cublasSetMathMode(cublasHandle_t /*handle*/, cublasMath_t mode) {
     return mode == CUBLAS_DEFAULT_MATH ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n, int k,
-                              const float* alpha, const float* a, int lda, const float* b, int ldb, const float* beta,
-                              float* c, int ldc) {
+cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n,
+                              int k, const float* alpha, const float* a, int lda, const float* b, int ldb,
+                              const float* beta, float* c, int ldc) {
     if (handle->stream == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;  // Orrery never uses the default stream
     const bool turns_a = of_a == CUBLAS_OP_T, turns_b = of_b == CUBLAS_OP_T;
     const int rows_a = turns_a ? k : m, rows_b = turns_b ? n : k;
-    const std::size_t bytes_a = bytes_of(rows_a, turns_a ? m : k, lda), bytes_b = bytes_of(rows_b, turns_b ? k : n, ldb);
+    const std::size_t bytes_a = bytes_of(rows_a, turns_a ? m : k, lda),
+                      bytes_b = bytes_of(rows_b, turns_b ? k : n, ldb);
     const std::size_t bytes_c = bytes_of(m, n, ldc);
     if (m < 0 || n < 0 || k < 0 || lda < std::max(1, rows_a) || ldb < std::max(1, rows_b) || ldc < std::max(1, m)) {
         return CUBLAS_STATUS_INVALID_VALUE;

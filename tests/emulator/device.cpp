@@ -10,7 +10,7 @@
 namespace emulated {
 namespace {
 
-constexpr std::chrono::microseconds kPause{30};   // between two looks at peers that a collective waits for
+constexpr std::chrono::microseconds kPause{30};    // between two looks at peers that a collective waits for
 constexpr std::chrono::microseconds kGlance{100};  // between two looks whether peers wait for a queued collective
 
 const Flow& device_flow() {
@@ -223,8 +223,8 @@ cudaError_t Device::finish(cudaEvent_t event) {
     return error;
 }
 
-/// The first query of a recording that is not complete only says so, since a device may be that late. The next ones make
-/// the device work.
+/// The first query of a recording that is not complete only says so, since a device may be that late. The next ones
+/// make the device work.
 cudaError_t Device::query(cudaEvent_t event) {
     const std::lock_guard lock(mutex_);
     if (broken_ != cudaSuccess) return broken_;
@@ -437,10 +437,10 @@ std::string Device::describe() const {
         const Operation& head = streams_[s]->queue.front();
         text += " stream " + std::to_string(s) + " has " + std::to_string(streams_[s]->queue.size()) +
                 " operations, the first of which is ";
-        text += head.collective.has_value() ? (head.has_begun ? "a collective that waits for its peers"
-                                                              : "a collective that may not begin yet")
-                : head.event != nullptr     ? "a wait for an event"
-                                            : "a kernel or a copy";
+        text += head.collective.has_value()
+                    ? (head.has_begun ? "a collective that waits for its peers" : "a collective that may not begin yet")
+                : head.event != nullptr ? "a wait for an event"
+                                        : "a kernel or a copy";
         text += ";";
     }
     return text;

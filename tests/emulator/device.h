@@ -15,8 +15,9 @@
 //   EMULATED_CUDA_ONE_COLLECTIVE   1: a collective occupies the device, so that the next one waits until it has ended
 //   EMULATED_CUDA_FAULT            N: the N-th kernel fails
 //   EMULATED_NCCL_FAULT            N: the N-th collective fails; its communicator reports a remote error
-//   EMULATED_CUDA_COUNTS           a file to which the process appends at its end how many kernels and collectives it ran
-//   EMULATED_CUDA_PATIENCE_S       how long collectives may wait for their peers before the process aborts; default 120
+//   EMULATED_CUDA_COUNTS           a file to which the process appends at its end how many kernels and collectives it
+//   ran EMULATED_CUDA_PATIENCE_S       how long collectives may wait for their peers before the process aborts; default
+//   120
 #pragma once
 
 #include <cuda_runtime.h>
@@ -119,8 +120,8 @@ class Device {
         std::uint64_t recorded = 0, completed = 0;
         Clock::time_point time;
         std::map<std::uint64_t, std::pair<CUstream_st*, std::uint64_t>> pending;  // by recording: stream and operation
-        int queries = 0;  // since the last recording
-        char order = 0;   // ThreadSanitizer's
+        int queries = 0;                                                          // since the last recording
+        char order = 0;                                                           // ThreadSanitizer's
     };
     struct Operation {
         std::uint64_t number = 0;  // among those of all streams, in the order of queueing
@@ -157,14 +158,14 @@ class Device {
     std::mt19937_64 random_;
     int policy_ = 0;
     bool one_collective_ = false;
-    bool in_order_ = false;  // see begin_in_order()
-    bool works_ = false;     // device memory is accessible
+    bool in_order_ = false;          // see begin_in_order()
+    bool works_ = false;             // device memory is accessible
     const void* running_ = nullptr;  // the communicator of the collective that runs
     std::int64_t fault_ = 0, collective_fault_ = 0;
     std::atomic<std::int64_t> grids_ = 0, collectives_ = 0;  // run
     std::vector<CUstream_st*> streams_;
     std::uint64_t queued_ = 0;
-    Demand demand_;  // the host's
+    Demand demand_;                                                                     // the host's
     std::map<std::uint64_t, std::pair<CUstream_st*, Collective>> collectives_pending_;  // by operation number
     int begun_ = 0;  // collectives that wait for their peers
     std::atomic<cudaError_t> broken_ = cudaSuccess;

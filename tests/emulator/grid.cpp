@@ -33,7 +33,8 @@ struct alignas(64) Lane {
     Extent index;
     unsigned linear = 0;  // in its block
     Worker* worker = nullptr;
-    std::uint64_t bits[2]{};  // offered in exchanges, by parity, so that a lane cannot overwrite what another still reads
+    std::uint64_t
+        bits[2]{};  // offered in exchanges, by parity, so that a lane cannot overwrite what another still reads
     unsigned exchanges = 0;
     unsigned barriers = 0;
 };
@@ -101,7 +102,8 @@ __attribute__((no_sanitize("thread"))) void set(Extent& variable, const Extent& 
 struct StackAllocator {
     Worker* worker;
     boost::context::protected_fixedsize_stack stacks{kStackBytes};
-    std::size_t shift;  // of the first frame: if all stacks began at the same place of a page, they would share few cache sets
+    std::size_t
+        shift;  // of the first frame: if all stacks began at the same place of a page, they would share few cache sets
     boost::context::stack_context allocate() {
         boost::context::stack_context stack = stacks.allocate();
         worker->stack_bottom = static_cast<char*>(stack.sp) - stack.size;
@@ -127,7 +129,8 @@ void Processor::fail(const std::string& what) const {
 Worker& Processor::free_worker() {
     if (free_.empty()) {
         auto* const one = new Worker;
-        one->context = boost::context::fiber(std::allocator_arg, StackAllocator{.worker = one, .shift = workers_++ * 5 * 64 % 4096},
+        one->context = boost::context::fiber(std::allocator_arg,
+                                             StackAllocator{.worker = one, .shift = workers_++ * 5 * 64 % 4096},
                                              [this, one](boost::context::fiber&& from) -> boost::context::fiber {
                                                  arrive(std::move(from));
                                                  work(*one);
@@ -275,8 +278,8 @@ void Processor::run_block() {
         const auto all = static_cast<std::ptrdiff_t>(lanes_.size());
         if (count(State::done) == all) break;
         if (count(State::at_barrier) != all) {
-            fail("a barrier that " + std::to_string(count(State::at_barrier)) + " of the block's threads reach, while " +
-                 std::to_string(count(State::done)) + " have ended,");
+            fail("a barrier that " + std::to_string(count(State::at_barrier)) +
+                 " of the block's threads reach, while " + std::to_string(count(State::done)) + " have ended,");
         }
         result_ = predicate_;
         predicate_ = 0;
@@ -293,7 +296,8 @@ void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& bloc
     set(blockDim, block);
     lanes_.resize(block.volume());
     scheduler_.flow.emplace(Flow::Kind::current);
-    // A random order of blocks: block n is n * factor + offset, with a factor that has no common divisor with the count.
+    // A random order of blocks: block n is n * factor + offset, with a factor that has no common divisor with the
+    // count.
     const std::uint64_t blocks = grid.volume();
     const std::uint64_t offset = random_() % blocks;
     std::uint64_t factor = 1 + random_() % blocks % 1024;

@@ -33,7 +33,8 @@ struct Kernel {
 // For device code, which runs only within run_grid().
 /// Returns when all threads of the block have called it: 1 if any predicate was not zero, otherwise 0.
 int meet_block(int predicate);
-/// The bits of the lane whose number differs in `lanes`. All lanes of a whole warp must call it; the mask names them all.
+/// The bits of the lane whose number differs in `lanes`. All lanes of a whole warp must call it; the mask names them
+/// all.
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes);
 
 /// Runs a grid in the calling thread. The order of warps follows from `seed`.

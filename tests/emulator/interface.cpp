@@ -1,5 +1,5 @@
-// Holds what the emulated headers declare against the real ones. It is compiled with both, each of which must have these
-// functions with these parameters, and these values. InterfaceTest compares the list with the sources.
+// Holds what the emulated headers declare against the real ones. It is compiled with both, each of which must have
+// these functions with these parameters, and these values. InterfaceTest compares the list with the sources.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <nccl.h>

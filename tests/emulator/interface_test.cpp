@@ -48,8 +48,7 @@ std::set<std::string> used() {
 
 TEST(Interface, HeadersDeclareWhatTheSourcesUse) {
     const std::string declared_in = code_in("tests/emulator/include", {".h"});
-    const std::set<std::string> declared =
-        names_in(declared_in, std::regex("\\b((?:cuda|cublas|nccl)[A-Z]\\w*)\\("));
+    const std::set<std::string> declared = names_in(declared_in, std::regex("\\b((?:cuda|cublas|nccl)[A-Z]\\w*)\\("));
     EXPECT_EQ(declared, used());
 }
 

@@ -58,8 +58,7 @@ void* Memory::allocate(std::int64_t bytes) {
     const std::size_t size = rounded(static_cast<std::size_t>(bytes), kAlignment);
     if (used() + static_cast<std::int64_t>(size) > total_) return nullptr;
     const std::size_t page_bytes = rounded(size, page());
-    void* const pages =
-        mmap(nullptr, page_bytes + page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* const pages = mmap(nullptr, page_bytes + page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
     std::memset(pages, 0xff, page_bytes);
     mprotect(pages, page_bytes + page(), PROT_NONE);

@@ -1,5 +1,5 @@
-// The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works. Fresh memory
-// is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
+// The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works. Fresh
+// memory is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,8 @@ class Memory {
     bool unlocked_ = false;
 };
 
-/// From now on a host access to device memory, or a device access to memory that it may not touch, ends the process with
-/// a message that says so.
+/// From now on a host access to device memory, or a device access to memory that it may not touch, ends the process
+/// with a message that says so.
 void explain_faults(Memory& memory);
 
 }  // namespace emulated

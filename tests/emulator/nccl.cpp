@@ -1,5 +1,6 @@
 // The emulated NCCL: ranks are processes of one machine, which meet in shared memory. Sums are in the order of the
-// ranks. As with the real library on one machine, nobody is told when a rank dies: the others wait until they are aborted.
+// ranks. As with the real library on one machine, nobody is told when a rank dies: the others wait until they are
+// aborted.
 #include <nccl.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@ struct ncclComm {
         return most;
     }
     template <typename Counter>
-    [[nodiscard]] bool all(Counter Seat::* counter, std::uint64_t at_least) const {
+    [[nodiscard]] bool all(Counter Seat::*counter, std::uint64_t at_least) const {
         for (int other = 0; other < meeting.ranks(); ++other) {
             if ((meeting.seat(other).*counter).load() < at_least) return false;
         }
@@ -100,8 +101,8 @@ void Exchange::check_wishes() const {
             return "rank " + std::to_string(rank) + " " + name_of(of.kind) + " of " + std::to_string(of.count) +
                    " elements of type " + std::to_string(of.type);
         };
-        emulated::die("the ranks of a communicator call different collectives as number " + std::to_string(number) + ": " +
-                      text(comm->rank, wish) + ", " + text(other, one));
+        emulated::die("the ranks of a communicator call different collectives as number " + std::to_string(number) +
+                      ": " + text(comm->rank, wish) + ", " + text(other, one));
     }
 }
 

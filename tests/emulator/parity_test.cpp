@@ -57,7 +57,8 @@ struct SeededCase {
 };
 
 std::string name_of_case(const testing::TestParamInfo<SeededCase>& info) {
-    std::string name = info.param.plan.model + "_" + info.param.plan.shape.name + "_seed" + std::to_string(info.param.seed);
+    std::string name =
+        info.param.plan.model + "_" + info.param.plan.shape.name + "_seed" + std::to_string(info.param.seed);
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 }

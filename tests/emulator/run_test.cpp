@@ -1,5 +1,5 @@
-// `orrery run` on emulated GPUs, as a user runs it: which GPUs ranks get, what is said when they cannot be used, and that no
-// error of a device is lost.
+// `orrery run` on emulated GPUs, as a user runs it: which GPUs ranks get, what is said when they cannot be used, and
+// that no error of a device is lost.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -72,7 +72,8 @@ class RunOnEmulatedGpus : public testing::Test {
     }
 
     [[nodiscard]] std::vector<std::string> words(int steps) const {
-        return {ORRERY_EMULATED, "run", path(), "--quiet", "--warm-up", "0", "--steps", std::to_string(steps), "--timeout", "20"};
+        return {ORRERY_EMULATED,       "run",       path(), "--quiet", "--warm-up", "0", "--steps",
+                std::to_string(steps), "--timeout", "20"};
     }
     TestFolder folder_;
 };
@@ -81,9 +82,10 @@ TEST_F(RunOnEmulatedGpus, ADriverThatIsTooOldIsNotTakenForNoGpu) {
     write({});
     const CommandResult old = run({"EMULATED_CUDA_DRIVER=12040"});
     EXPECT_EQ(old.exit_code, 1);
-    EXPECT_NE(old.err.find("CUDA driver version is insufficient for CUDA runtime version (the driver is for CUDA 12.4, this "
-                           "orrery was built with 13.0)"),
-              std::string::npos)
+    EXPECT_NE(
+        old.err.find("CUDA driver version is insufficient for CUDA runtime version (the driver is for CUDA 12.4, this "
+                     "orrery was built with 13.0)"),
+        std::string::npos)
         << old.err;
     for (const char* none : {"EMULATED_CUDA_DRIVER=0", "EMULATED_CUDA_DEVICES=0"}) {
         const CommandResult result = run({none});
@@ -93,7 +95,8 @@ TEST_F(RunOnEmulatedGpus, ADriverThatIsTooOldIsNotTakenForNoGpu) {
 }
 
 TEST_F(RunOnEmulatedGpus, CalibrationSaysWhyItCannotUseTheGpu) {
-    const std::vector<std::string> words{ORRERY_EMULATED, "calibrate", "--gpu", "dgx-h100", "--output", folder_.file("c.json")};
+    const std::vector<std::string> words{ORRERY_EMULATED, "calibrate", "--gpu",
+                                         "dgx-h100",      "--output",  folder_.file("c.json")};
     const CommandResult old = run_command(words, {.environment = {"EMULATED_CUDA_DRIVER=12040"}});
     EXPECT_EQ(old.exit_code, 1);
     EXPECT_NE(old.err.find("insufficient"), std::string::npos) << old.err;

@@ -47,21 +47,12 @@ void Job::run(std::int64_t steps, const std::vector<std::string>& more) {
     std::filesystem::remove(record_path());
     std::filesystem::remove(gradients_path());
     std::vector<std::string> orphans;
-    std::vector<std::string> arguments{runner_.program,
-                                       "run",
-                                       folder_.file("plan.json"),
-                                       "--quiet",
-                                       "--steps",
-                                       std::to_string(steps),
-                                       "--warm-up",
-                                       "0",
-                                       "--record",
-                                       record_path(),
-                                       "--gradients",
-                                       gradients_path()};
+    std::vector<std::string> arguments{runner_.program, "run",         folder_.file("plan.json"),
+                                       "--quiet",       "--steps",     std::to_string(steps),
+                                       "--warm-up",     "0",           "--record",
+                                       record_path(),   "--gradients", gradients_path()};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    const test::CommandResult result =
-        test::run_command(arguments, {.environment = runner_.environment}, &orphans);
+    const test::CommandResult result = test::run_command(arguments, {.environment = runner_.environment}, &orphans);
     if (result.exit_code != 0) {
         throw std::runtime_error("orrery run ended with exit code " + std::to_string(result.exit_code) + ", signal " +
                                  std::to_string(result.signal) + ": " + result.err);

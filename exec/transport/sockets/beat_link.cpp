@@ -1,5 +1,5 @@
-// Heartbeats over TCP: a star. Rank 0 hears all ranks, and the others hear rank 0, which passes bad news on. A connection
-// that closes shows at once that a process has ended.
+// Heartbeats over TCP: a star. Rank 0 hears all ranks, and the others hear rank 0, which passes bad news on. A
+// connection that closes shows at once that a process has ended.
 #include "exec/transport/beat_link.h"
 
 #include "exec/transport/sockets/socket_state.h"

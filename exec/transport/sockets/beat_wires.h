@@ -19,7 +19,8 @@ class BeatWires {
     /// Sends to all ranks what their connections take at once. A rank whose connection still holds back the beat before
     /// gets none. True if all connections have taken it; those that are closed do not count.
     bool send(const Beat& beat);
-    /// Sends to all ranks that this one has failed, after what is still held back. Gives up on ranks that do not take it.
+    /// Sends to all ranks that this one has failed, after what is still held back. Gives up on ranks that do not take
+    /// it.
     void send_last_words(int exit_code);
 
     // Called by one thread at a time.

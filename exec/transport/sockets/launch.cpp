@@ -1,4 +1,6 @@
 // Starts ranks without MPI, as torchrun would.
+#include "exec/launch.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include "core/error.h"
 #include "exec/faults/rank_page.h"
 #include "exec/faults/supervisor.h"
-#include "exec/launch.h"
 #include "exec/transport/sockets/rendezvous.h"
 #include "exec/transport/sockets/socket_state.h"
 
@@ -31,8 +32,8 @@ std::vector<std::string> environment_with(const std::vector<std::string>& added)
     std::vector<std::string> all = added;
     for (char** one = environ; *one != nullptr; ++one) {
         const std::string name = name_in(*one);
-        const bool is_replaced = std::any_of(added.begin(), added.end(),
-                                             [&](const std::string& other) { return name_in(other) == name; });
+        const bool is_replaced =
+            std::any_of(added.begin(), added.end(), [&](const std::string& other) { return name_in(other) == name; });
         const bool is_foreign = std::find(kForeignVariables.begin(), kForeignVariables.end(), std::string_view(name)) !=
                                 kForeignVariables.end();
         if (!is_replaced && !is_foreign) all.emplace_back(*one);
@@ -47,8 +48,7 @@ int launch_ranks(const LaunchOptions& options) {
     JobPages pages(options.ranks);
     const Listener listener = listen_on_this_machine(options.ranks * static_cast<int>(kChannels));
     const std::string size = std::to_string(options.ranks);
-    RankProcesses ranks{
-        .program = own_path(), .arguments = options.arguments, .file_of_rank_0 = listener.socket.get()};
+    RankProcesses ranks{.program = own_path(), .arguments = options.arguments, .file_of_rank_0 = listener.socket.get()};
     for (int rank = 0; rank < options.ranks; ++rank) {
         const std::string number = std::to_string(rank);
         std::vector<std::string> added{"RANK=" + number,

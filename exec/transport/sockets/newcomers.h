@@ -1,5 +1,5 @@
-// Both sides of a rendezvous over TCP. Neither ever waits for a single process: whoever connects may be silent, slow or a
-// stranger, and whoever listens may be, too.
+// Both sides of a rendezvous over TCP. Neither ever waits for a single process: whoever connects may be silent, slow or
+// a stranger, and whoever listens may be, too.
 #pragma once
 
 #include <poll.h>

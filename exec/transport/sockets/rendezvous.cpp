@@ -139,7 +139,8 @@ Listener listen_in_list(const MeetingPoint& at, int connections) {
         if (socket.get() >= 0) return {std::move(socket), port};
         check_owner(at, port);
     }
-    fail(0, "cannot listen for the other ranks: " + ports_text(at) + " are taken; allowed: a MASTER_PORT near free ports");
+    fail(0,
+         "cannot listen for the other ranks: " + ports_text(at) + " are taken; allowed: a MASTER_PORT near free ports");
 }
 
 }  // namespace
@@ -162,7 +163,8 @@ MeetingPoint meeting_point(int world_size) {
     at.address = address_of(at.host);
     const int port = launcher_variable("MASTER_PORT", 1, kDefaultPort);
     if (port > kHighestPort) {
-        throw InputError("MASTER_PORT: got " + std::to_string(port) + "; allowed: 1 to " + std::to_string(kHighestPort));
+        throw InputError("MASTER_PORT: got " + std::to_string(port) + "; allowed: 1 to " +
+                         std::to_string(kHighestPort));
     }
     at.ports = ports_from(port);
     at.job = hash_of(text_of_variable("TORCHELASTIC_RUN_ID") + "\n" + at.host + "\n" + std::to_string(port) + "\n" +

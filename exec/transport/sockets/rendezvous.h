@@ -17,8 +17,8 @@
 
 namespace orrery::exec {
 
-/// Set for rank 0 by a launcher on the same machine: the number of a socket that it inherits and that already listens at
-/// MASTER_PORT. So no other process can take the port meanwhile.
+/// Set for rank 0 by a launcher on the same machine: the number of a socket that it inherits and that already listens
+/// at MASTER_PORT. So no other process can take the port meanwhile.
 inline constexpr const char* kListenerVariable = "ORRERY_LISTENER";
 
 struct MeetingPoint {

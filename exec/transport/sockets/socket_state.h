@@ -15,8 +15,8 @@
 
 namespace orrery::exec {
 
-/// The connections between two ranks. kExchanges carries the exchanges that all ranks make in the same order, kOffers the
-/// offers, which another thread makes at any time, and kBeats the heartbeats.
+/// The connections between two ranks. kExchanges carries the exchanges that all ranks make in the same order, kOffers
+/// the offers, which another thread makes at any time, and kBeats the heartbeats.
 enum Channel : std::size_t { kExchanges, kOffers, kBeats, kChannels };
 
 struct Transport::Impl {
@@ -25,7 +25,8 @@ struct Transport::Impl {
     int rank = 0;
     int world_size = 1;
     int ranks_on_host = 1;
-    /// Of kExchanges and kOffers: on rank 0 the connections to all ranks, by rank; on the others the connection to rank 0.
+    /// Of kExchanges and kOffers: on rank 0 the connections to all ranks, by rank; on the others the connection to rank
+    /// 0.
     std::array<std::vector<FileDescriptor>, kBeats> connections;
     BeatWires beats;
     std::atomic<bool> is_heard = false;  // heartbeats are exchanged, which explain why another rank has ended

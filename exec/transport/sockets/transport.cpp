@@ -22,8 +22,8 @@
 namespace orrery::exec {
 namespace {
 
-// How long a rank that has lost another one waits to be ended by whoever watches the ranks and can say why: the launcher
-// or the heartbeats.
+// How long a rank that has lost another one waits to be ended by whoever watches the ranks and can say why: the
+// launcher or the heartbeats.
 constexpr std::chrono::seconds kLauncherPatience{10}, kHeartbeatPatience{3};
 
 /// Marks that this rank waits for others, for whoever watches it.

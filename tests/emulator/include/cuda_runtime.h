@@ -1,7 +1,7 @@
 // The part of the CUDA runtime's interface that Orrery uses, for the emulated device (tests/emulator/README.md). The
-// names, values and signatures are NVIDIA's; tests/emulator/interface.cpp holds them against the real headers where these
-// are installed. Device code is plain C++ here: a thread of a kernel is a fiber, and the keywords mean nothing or name a
-// place in memory.
+// names, values and signatures are NVIDIA's; tests/emulator/interface.cpp holds them against the real headers where
+// these are installed. Device code is plain C++ here: a thread of a kernel is a fiber, and the keywords mean nothing or
+// name a place in memory.
 #pragma once
 
 #include <cmath>

@@ -20,7 +20,8 @@ TEST(DeviceClock, FollowsTheHostThoughTheDevicesClockIsFaster) {
     DeviceClock clock(0);
     for (int second = 1; second <= 300; ++second) {
         // Some microseconds of inexactness, alternating.
-        const std::int64_t measured = true_ns(second * kSecond_ms, kDrift) + (second % 2 == 0 ? 5 : -5) * kMicrosecond_ns;
+        const std::int64_t measured =
+            true_ns(second * kSecond_ms, kDrift) + (second % 2 == 0 ? 5 : -5) * kMicrosecond_ns;
         clock.advance(kSecond_ms, measured);
     }
     const std::int64_t expected = true_ns(300.5 * kSecond_ms, kDrift);
