@@ -279,6 +279,19 @@ TEST(FindTrouble, DeadlockIfAllRanksWait) {
     expect_trouble({waiting(100), exchanging}, Trouble::deadlock, -1);
 }
 
+/// A rank that sets up communicators makes one call that may take minutes.
+TEST(FindTrouble, RanksThatSetUpCommunicatorsHaveTenTimesAsLong) {
+    const auto connecting = [](double quiet_s) {
+        RankView rank = waiting(quiet_s);
+        rank.page.stage = RankStage::connecting;
+        rank.page.awaited = {};
+        return rank;
+    };
+    expect_no_trouble({connecting(299), connecting(299)});
+    expect_no_trouble({connecting(299), waiting(400)});
+    expect_trouble({connecting(300), waiting(30)}, Trouble::deadlock, -1);
+}
+
 TEST(FindTrouble, JobOrRankThatDoesNotEnd) {
     expect_no_trouble({done(0), done(0)});
     expect_no_trouble({done(100), done(9)});

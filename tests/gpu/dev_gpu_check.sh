@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# usage: dev_gpu_check.sh
+# What ./dev gpu does on a machine with GPUs, with stand-ins for the driver's tool and for the two programs: it runs two ranks
+# where there are two GPUs, and a failed step neither keeps it from the others nor is forgotten.
+set -euo pipefail
+root="$(cd "$(dirname "$0")/../.." && pwd)"
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+mkdir -p "$folder/build/gpu" "$folder/bin"
+cp "$root/dev" "$folder/dev"
+
+cat >"$folder/bin/nvidia-smi" <<'SMI'
+#!/usr/bin/env bash
+[[ "$1" == -L ]] || { echo "name, driver"; exit; }
+for ((gpu = 0; gpu < GPUS; ++gpu)); do echo "GPU $gpu: a stand-in"; done
+SMI
+cat >"$folder/build/gpu/gpu_test" <<'TEST'
+#!/usr/bin/env bash
+exit "$TEST_EXIT"
+TEST
+cat >"$folder/build/gpu/orrery" <<'ORRERY'
+#!/usr/bin/env bash
+echo "$*" >>"$CALLS"
+[[ "$1" != "$FAILS" ]] || exit 1
+while (($#)); do
+    [[ "$1" != --output ]] || touch "$2"
+    shift
+done
+ORRERY
+printf '#!/usr/bin/env bash\nexit 1\n' >"$folder/bin/python3"  # no PyTorch
+chmod +x "$folder"/bin/* "$folder"/build/gpu/*
+
+# run NAME GPUS TEST_EXIT FAILS: sets $code; $folder/NAME.calls and $folder/NAME.err hold the calls and the errors.
+run() {
+    code=0
+    GPUS="$2" TEST_EXIT="$3" FAILS="$4" CALLS="$folder/$1.calls" PATH="$folder/bin:$PATH" \
+        "$folder/dev" gpu --no-build "$folder/$1" >"$folder/$1.out" 2>"$folder/$1.err" || code=$?
+}
+expect() {  # expect WHAT COMMAND…
+    local what="$1"
+    shift
+    "$@" || { echo "failed: $what" >&2; cat "$folder"/*.err >&2; exit 1; }
+}
+
+run two 2 0 none
+expect "two GPUs" test "$code" = 0
+expect "a rank alone is compared" grep -q '^validate .*gpt2-128.plan.json' "$folder/two.calls"
+expect "two ranks are compared" grep -q '^validate .*gpt2-tp2.plan.json' "$folder/two.calls"
+run one 1 0 none
+expect "one GPU" test "$code" = 0
+expect "no two ranks on one GPU" bash -c "! grep -q gpt2-tp2 '$folder/one.calls'"
+run failing 1 1 none
+expect "failed tests are reported" test "$code" = 1
+expect "failed tests are named" grep -q 'failed on the GPU: tests' "$folder/failing.err"
+expect "measurements follow failed tests" grep -q '^validate' "$folder/failing.calls"
+run uncalibrated 1 0 calibrate
+expect "a failed calibration is reported" grep -q 'failed on the GPU: calibration' "$folder/uncalibrated.err"
+run unvalidated 2 0 validate
+expect "each failed comparison is named" test "$(grep -c 'failed on the GPU: runs' "$folder/unvalidated.err")" = 2
+run none 0 0 none
+expect "no GPU is no failure" test "$code" = 0
