@@ -47,7 +47,7 @@ class RunOnEmulatedGpus : public testing::Test {
     }
     [[nodiscard]] std::string path() const { return folder_.file("plan.json"); }
 
-    /// Runs the plan's only rank.
+    /// Runs the plan, whose ranks the command starts by itself.
     [[nodiscard]] CommandResult run(const std::vector<std::string>& environment, int steps = 1) const {
         return run_command(words(steps), {.environment = environment});
     }
@@ -182,6 +182,22 @@ TEST_F(RunOnEmulatedGpus, AnErrorOfNcclEndsTheJob) {
             << results[1].err;
         EXPECT_EQ(results[0].exit_code, 1);
     }
+}
+
+/// Two ranks may each begin the collective that the other one has not reached yet, if a device has room for one.
+TEST_F(RunOnEmulatedGpus, CollectivesOfTwoCommunicatorsDoNotWaitForEachOther) {
+    write({.dp = 2, .tp = 2, .micro_batches = 2, .data_parallel = program::DataParallel::zero3});
+    int stuck = 0;
+    for (const int seed : {0, 1, 2}) {
+        const std::vector<std::string> device{"EMULATED_CUDA_SEED=" + std::to_string(seed), "EMULATED_CUDA_ONE_COLLECTIVE=1",
+                                              "EMULATED_CUDA_PATIENCE_S=3"};
+        std::vector<std::string> any_order = device;
+        any_order.emplace_back("NCCL_LAUNCH_ORDER_IMPLICIT=0");  // what Orrery asks NCCL for, unless the user sets it
+        const CommandResult result = run(any_order, 2);
+        if (result.err.find("a collective that may not begin yet") != std::string::npos) ++stuck;
+        EXPECT_EQ(run(device, 2).exit_code, 0);
+    }
+    EXPECT_GT(stuck, 0);  // else this test shows nothing
 }
 
 }  // namespace
