@@ -6,9 +6,10 @@
 #include "core/error.h"
 #include "core/float16.h"
 
-// One clone per vector width, chosen at program start. Not with address sanitizer, whose start-up code runs too late
-// for that choice, nor with clang 14, which lacks the attribute.
-#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
+// One clone per vector width, chosen at program start. Not with sanitizers, whose start-up code runs too late for that
+// choice, nor with clang 14, which lacks the attribute.
+#if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
 #define ORRERY_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define ORRERY_CLONES

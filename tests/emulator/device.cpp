@@ -1,5 +1,7 @@
 #include "tests/emulator/device.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -12,6 +14,8 @@ namespace {
 
 constexpr std::chrono::microseconds kPause{30};    // between two looks at peers that a collective waits for
 constexpr std::chrono::microseconds kGlance{100};  // between two looks whether peers wait for a queued collective
+
+bool is_lost_by_fork = false;
 
 const Flow& device_flow() {
     static const Flow flow(Flow::Kind::current);
@@ -30,6 +34,7 @@ std::int64_t setting(const char* name, std::int64_t otherwise) {
 }
 
 Device& Device::instance() {
+    if (is_lost_by_fork) die("the process was forked from one that had used the device");
     static auto* const device = new Device;  // never destroyed, because its thread may still work at the end
     return *device;
 }
@@ -40,6 +45,8 @@ Device::Device() : memory_(setting("EMULATED_CUDA_MEMORY_MIB", 4096) << 20U) {
     fault_ = setting("EMULATED_CUDA_FAULT", 0);
     collective_fault_ = setting("EMULATED_NCCL_FAULT", 0);
     explain_faults(memory_);
+    // As with CUDA: a child of a process that has used the device cannot use it. It lacks the device's thread.
+    pthread_atfork(nullptr, nullptr, [] { is_lost_by_fork = true; });
     if (std::getenv("EMULATED_CUDA_COUNTS") != nullptr) std::atexit(write_counts);
     thread_ = std::thread([this] { work(); });
 }
@@ -348,6 +355,7 @@ bool Device::run(std::unique_lock<std::mutex>& lock, CUstream_st& stream) {
     if (operation.event != nullptr && !operation.records) acquire(&operation.event->order);
     const Progress progress = operation.step ? operation.step() : Progress::done;
     if (operation.event != nullptr && operation.records) release(&operation.event->order);
+    if (progress == Progress::done) operation.step = {};  // here, because its memory belongs to this flow
     release(&stream.order);
     device_flow().enter();
     lock.lock();

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
+constexpr char kUnwritten = static_cast<char>(0xff);
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // sanitizers make frames large
 
 enum class State { fresh, ready, runs, exchanging, at_barrier, done };
@@ -67,14 +69,20 @@ class Processor {
     void switch_to(Worker& to);
     void arrive(boost::context::fiber&& from);
     [[noreturn]] void work(Worker& self);
-    [[nodiscard]] Worker& free_worker();
+    [[nodiscard]] Worker& worker_for(const Lane& lane);
+    [[nodiscard]] Worker* make_worker();
     [[noreturn]] void fail(const std::string& what) const;
+    void clear_shared() const;
+    [[nodiscard]] bool may_use_shared() const;
+    void learn_about_shared();
 
     const Kernel* kernel_ = nullptr;
     std::mt19937_64 random_;
     std::vector<Lane> lanes_;
-    std::vector<Worker*> free_;
-    std::size_t workers_ = 0;
+    std::set<const void*> without_shared_;  // kernels
+    std::vector<Worker*> free_;     // without ThreadSanitizer
+    std::vector<Worker*> workers_;  // with it: by thread
+    std::size_t made_ = 0;
     Worker scheduler_;
     Worker* active_ = &scheduler_;
     Worker* left_ = nullptr;  // the worker that was running before the last switch
@@ -83,7 +91,7 @@ class Processor {
     unsigned exchanging_ = 0;
     int predicate_ = 0, result_ = 0;
     // Places of ThreadSanitizer's orders.
-    char begin_ = 0, end_ = 0;
+    char begin_ = 0, end_ = 0, shared_ = 0;
     char barrier_[2]{};
     char warp_[2]{};
 };
@@ -126,19 +134,26 @@ void Processor::fail(const std::string& what) const {
         kernel_->address);
 }
 
-Worker& Processor::free_worker() {
-    if (free_.empty()) {
-        auto* const one = new Worker;
-        one->context = boost::context::fiber(std::allocator_arg,
-                                             StackAllocator{.worker = one, .shift = workers_++ * 5 * 64 % 4096},
-                                             [this, one](boost::context::fiber&& from) -> boost::context::fiber {
-                                                 arrive(std::move(from));
-                                                 work(*one);
-                                             });
-        free_.push_back(one);
+/// With ThreadSanitizer a thread always runs on the same worker, since two that shared a stack would race there.
+Worker& Processor::worker_for(const Lane& lane) {
+    if (kFindsRaces) {
+        while (workers_.size() <= lane.linear) workers_.push_back(make_worker());
+        return *workers_[lane.linear];
     }
+    if (free_.empty()) free_.push_back(make_worker());
     Worker& one = *free_.back();
     free_.pop_back();
+    return one;
+}
+
+Worker* Processor::make_worker() {
+    auto* const one = new Worker;
+    one->context = boost::context::fiber(std::allocator_arg,
+                                         StackAllocator{.worker = one, .shift = made_++ * 5 * 64 % 4096},
+                                         [this, one](boost::context::fiber&& from) -> boost::context::fiber {
+                                             arrive(std::move(from));
+                                             work(*one);
+                                         });
     return one;
 }
 
@@ -190,7 +205,7 @@ void Processor::work(Worker& self) {
             go_on_as(next);
             continue;
         }
-        free_.push_back(&self);
+        if (!kFindsRaces) free_.push_back(&self);
         leave();
     }
 }
@@ -200,7 +215,7 @@ void Processor::leave() {
     Lane* const next = next_runnable();
     if (next == nullptr) return switch_to(scheduler_);
     if (next->state == State::fresh) {
-        Worker& worker = free_worker();
+        Worker& worker = worker_for(*next);
         start(*next, worker);
         worker.flow.emplace(Flow::Kind::fresh);
     }
@@ -257,8 +272,26 @@ void Processor::run_warp(unsigned first) {
     if (exchanging_ > 0) fail("a shuffle that " + std::to_string(exchanging_) + " of the warp's lanes reach");
 }
 
+/// Fills the shared variables with NaN, as float and as double. ThreadSanitizer would take it for a use of them.
+void Processor::clear_shared() const {
+    char* const begin = kernel_->shared_begin;
+    if (!kFindsRaces) return std::fill(begin, kernel_->shared_end, kUnwritten);
+    for (volatile char* at = begin; at != kernel_->shared_end; ++at) *at = kUnwritten;
+}
+
+/// All kernels use the same shared variables, so that those that have some must be ordered for ThreadSanitizer, even on two
+/// streams. It is known of a kernel after its first run.
+bool Processor::may_use_shared() const {
+    return kFindsRaces && !without_shared_.contains(kernel_->address);
+}
+
+void Processor::learn_about_shared() {
+    const bool unused = std::all_of(kernel_->shared_begin, kernel_->shared_end, [](char one) { return one == kUnwritten; });
+    if (unused) without_shared_.insert(kernel_->address);
+}
+
 void Processor::run_block() {
-    std::fill(kernel_->shared_begin, kernel_->shared_end, static_cast<char>(0xff));  // NaN as float and as double
+    clear_shared();
     for (unsigned i = 0; i < lanes_.size(); ++i) {
         Lane& one = lanes_[i];
         one.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
@@ -295,6 +328,8 @@ void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& bloc
     set(gridDim, grid);
     set(blockDim, block);
     lanes_.resize(block.volume());
+    const bool is_ordered = may_use_shared();
+    if (is_ordered) acquire(&shared_);
     scheduler_.flow.emplace(Flow::Kind::current);
     // A random order of blocks: block n is n * factor + offset, with a factor that has no common divisor with the
     // count.
@@ -308,6 +343,9 @@ void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& bloc
                        static_cast<unsigned>(at / grid.x / grid.y)});
         run_block();
     }
+    if (!is_ordered) return;
+    release(&shared_);
+    learn_about_shared();
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ struct Exchange {
 
 void Exchange::write(std::size_t bytes) const {
     for (std::size_t block = 0; block < blocks; ++block) {
+        emulated::note_read(in + block * block_bytes + done, bytes);
         std::memcpy(comm->meeting.chunk(comm->rank) + block * bytes, in + block * block_bytes + done, bytes);
     }
 }
@@ -108,6 +109,10 @@ void Exchange::check_wishes() const {
 
 void Exchange::read(std::size_t bytes) const {
     const int ranks = comm->meeting.ranks();
+    const std::size_t blocks_out = wish.kind == all_gather ? static_cast<std::size_t>(ranks) : 1;
+    for (std::size_t block = 0; block < blocks_out; ++block) {
+        emulated::note_write(out + block * block_bytes + done, bytes);
+    }
     if (wish.kind == all_gather) {
         for (int other = 0; other < ranks; ++other) {
             std::memcpy(out + static_cast<std::size_t>(other) * block_bytes + done, comm->meeting.chunk(other), bytes);

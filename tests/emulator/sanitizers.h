@@ -1,5 +1,6 @@
 // What the sanitizers must be told about code that switches stacks, and about order that they cannot see. Nothing
-// without a sanitizer.
+// without a sanitizer. With ThreadSanitizer the emulator itself is not instrumented, because its own data is used by all
+// flows of control: only kernels are, and what the emulator states here.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
 #include <sanitizer/tsan_interface.h>
 extern "C" {
 void __tsan_read_range(void* memory, unsigned long bytes);
@@ -17,7 +18,7 @@ void __tsan_write_range(void* memory, unsigned long bytes);
 
 namespace emulated {
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
 inline constexpr bool kFindsRaces = true;
 #else
 inline constexpr bool kFindsRaces = false;
@@ -28,13 +29,13 @@ class Flow {
   public:
     enum class Kind { current, fresh };
     explicit Flow([[maybe_unused]] Kind kind) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
         owns_ = kind == Kind::fresh;
         handle_ = owns_ ? __tsan_create_fiber(0) : __tsan_get_current_fiber();
 #endif
     }
     ~Flow() {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
         if (owns_) __tsan_destroy_fiber(handle_);
 #endif
     }
@@ -42,13 +43,13 @@ class Flow {
     Flow& operator=(const Flow&) = delete;
     /// The calling thread goes on as this flow. States no order. In line, because the sanitizer notes calls by flow.
     __attribute__((always_inline)) void enter() const {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
         __tsan_switch_to_fiber(handle_, 1U);  // 1: without an order
 #endif
     }
 
   private:
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
     bool owns_ = false;
     void* handle_ = nullptr;
 #endif
@@ -56,12 +57,12 @@ class Flow {
 
 /// Everything before release(place) comes before everything after a later acquire(place).
 inline void release([[maybe_unused]] void* place) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
     __tsan_release(place);
 #endif
 }
 inline void acquire([[maybe_unused]] void* place) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
     __tsan_acquire(place);
 #endif
 }
@@ -82,12 +83,12 @@ inline void after_switch([[maybe_unused]] void* own, [[maybe_unused]] const void
 
 /// Memory that code which is not instrumented, such as a BLAS, reads or writes.
 inline void note_read([[maybe_unused]] const void* memory, [[maybe_unused]] std::size_t bytes) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
     __tsan_read_range(const_cast<void*>(memory), bytes);
 #endif
 }
 inline void note_write([[maybe_unused]] void* memory, [[maybe_unused]] std::size_t bytes) {
-#if defined(__SANITIZE_THREAD__)
+#if defined(EMULATED_FINDS_RACES)
     __tsan_write_range(memory, bytes);
 #endif
 }
