@@ -14,9 +14,9 @@ inline constexpr double kSameSignal_s = 1;
 /// "SIGTERM"; "" if the number has no name.
 [[nodiscard]] std::string name_of_signal(int signal);
 
-/// Catches these signals and SIGCHLD during its lifetime, whichever thread gets them: libraries may have started threads of
-/// their own, in which no signal is blocked. Signals that were ignored stay ignored. One object at a time. Programs that
-/// this process starts get the signals as before.
+/// Catches these signals and SIGCHLD during its lifetime, whichever thread gets them: libraries may have started
+/// threads of their own, in which no signal is blocked. Signals that were ignored stay ignored. One object at a time.
+/// Programs that this process starts get the signals as before.
 class HeldSignals {
   public:
     HeldSignals();

@@ -1,5 +1,5 @@
-// `orrery run` without MPI starts the ranks itself: what it says and returns when one of them dies, hangs or throws, or when
-// the user ends it, and that nothing is left behind. tests/faults does the same with mpirun.
+// `orrery run` without MPI starts the ranks itself: what it says and returns when one of them dies, hangs or throws, or
+// when the user ends it, and that nothing is left behind. tests/faults does the same with mpirun.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -36,7 +36,8 @@ TEST_F(LaunchedFaults, RanksTrainAsOneRankDoes) {
     std::vector<std::vector<double>> losses;
     for (const std::string name : {"one", "two"}) {
         const CommandResult result =
-            run("", {"run", name + ".plan.json", "--steps", "3", "--record", name + ".json"}, {name + ".json"});
+            run("", {"run", name + ".plan.json", "--steps", "2", "--warm-up", "0", "--record", name + ".json"},
+                {name + ".json"});
         expect_done(result);
         EXPECT_EQ(result.out.find("small (measured)"), 0U) << result.out;
         EXPECT_NE(result.out.find("loss by step: "), std::string::npos) << result.out;
@@ -106,10 +107,10 @@ TEST_F(LaunchedFaults, NoRankOutlivesALauncherThatIsKilled) {
 
 TEST_F(LaunchedFaults, SignalEndsTheTrainingAfterTheStep) {
     for (const auto& [signal, name] : {std::pair{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}}) {
-        const std::vector<std::string> words{"run",        "two.plan.json", "--steps",  "1000000",      "--warm-up", "0",
-                                             "--quiet",    "--record",      "r.json",   "--checkpoint", "saved"};
-        const CommandResult result = run_and(
-            words, [signal = signal](pid_t launcher) { kill(launcher, signal); }, {"r.json", "saved"});
+        const std::vector<std::string> words{"run",     "two.plan.json", "--steps", "1000000",      "--warm-up", "0",
+                                             "--quiet", "--record",      "r.json",  "--checkpoint", "saved"};
+        const CommandResult result =
+            run_and(words, [signal = signal](pid_t launcher) { kill(launcher, signal); }, {"r.json", "saved"});
         EXPECT_EQ(result.signal, 0);
         EXPECT_EQ(result.exit_code, 128 + signal);
         EXPECT_EQ(result.out, "");
@@ -140,6 +141,22 @@ TEST_F(LaunchedFaults, ErrorsOfThePlanAreReportedBeforeRanksStart) {
     here_.write("cpu.plan.json", local_plan(2));
     expect_refused(run("", {"run", "cpu.plan.json"}), 2, {"cpu.plan.json", "built without MPI"});
     expect_refused(run("", {"run", "two.plan.json", "--record", "absent/r.json"}), 2, {"absent/r.json: --record"});
+}
+
+/// Each of them would otherwise start a job of its own.
+TEST_F(LaunchedFaults, TasksOfALauncherForMpiAreRefused) {
+    for (const auto& variables : std::vector<std::vector<std::string>>{
+             {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"},
+             {"SLURM_PROCID=0", "SLURM_STEP_ID=0", "SLURM_STEP_NUM_TASKS=2", "OMPI_COMM_WORLD_SIZE"}}) {
+        CommandOptions options = environment("");
+        options.environment.insert(options.environment.end(), variables.begin(), variables.end());
+        expect_refused(here_.run({"run", "two.plan.json"}, options), 2,
+                       {"got 2 tasks", "built without MPI", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"});
+    }
+    CommandOptions alone = environment("");
+    alone.environment.emplace_back("OMPI_COMM_WORLD_SIZE=1");
+    alone.environment.emplace_back("OMPI_COMM_WORLD_LOCAL_RANK=0");  // not that of the ranks that it starts
+    expect_done(here_.run({"run", "two.plan.json", "--steps", "1", "--warm-up", "0", "--quiet"}, alone));
 }
 
 }  // namespace

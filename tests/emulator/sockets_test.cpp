@@ -130,7 +130,8 @@ std::vector<int> run_ranks(int ranks, const std::function<int(Transport&)>& rank
 int meet(Transport& transport, const std::string& name) {
     const std::vector<std::string> all = transport.gather(name + std::to_string(transport.rank()));
     bool is_right = true;
-    for (std::size_t rank = 0; rank < all.size(); ++rank) is_right = is_right && all[rank] == name + std::to_string(rank);
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+        is_right = is_right && all[rank] == name + std::to_string(rank);
     return transport.broadcast(is_right ? "yes" : "no") == "yes" ? kAsExpected : 2;
 }
 int meet_here(Transport& transport) {
@@ -272,9 +273,8 @@ TEST(Sockets, JobsWithTheSamePortsDoNotMix) {
     std::vector<pid_t> all;
     for (int rank = 2; rank >= 0; --rank) {
         for (const std::string job : {"a", "b", "c"}) {
-            all.push_back(start_rank(
-                rank, 3, port, [job](Transport& transport) { return meet(transport, job); },
-                {{"TORCHELASTIC_RUN_ID", job}}));
+            all.push_back(start_rank(rank, 3, port, [job](Transport& transport) { return meet(transport, job); },
+                                     {{"TORCHELASTIC_RUN_ID", job}}));
         }
     }
     EXPECT_EQ(codes_of(all), std::vector<int>(9, 0));

@@ -1,10 +1,14 @@
 // Ranks that another launcher has started, such as torchrun: nobody watches them, so they watch each other.
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
+#include "core/file_descriptor.h"
 #include "exec/faults/process_facts.h"
 #include "tests/emulator/emulated_faults.h"
 
@@ -13,10 +17,17 @@ namespace {
 
 class WatchedRanks : public EmulatedFaults {
   protected:
+    WatchedRanks() {
+        EXPECT_EQ(listen(store_.get(), 16), 0);  // at any free port
+        sockaddr_in address{};
+        socklen_t size = sizeof address;
+        EXPECT_EQ(getsockname(store_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+        port_ = std::to_string(ntohs(address.sin_port));
+    }
+
     /// Starts the ranks as a launcher does, calls `interfere` with their processes when all of them train, and waits.
     std::vector<CommandResult> run_ranks(int ranks, const std::string& fault, const std::vector<std::string>& options,
                                          const std::function<void(const std::vector<pid_t>&)>& interfere = {}) {
-        const std::string port = std::to_string(21'000 + getpid() % 5000);
         std::vector<CommandResult> results(static_cast<std::size_t>(ranks));
         std::vector<std::thread> threads;
         std::vector<pid_t> processes;
@@ -24,11 +35,11 @@ class WatchedRanks : public EmulatedFaults {
             std::vector<std::string> words{"run", ranks == 2 ? "two.plan.json" : "three.plan.json"};
             words.insert(words.end(), options.begin(), options.end());
             CommandOptions with = environment(fault);
-            for (const auto& [name, value] : {std::pair{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", ranks},
-                                              {"LOCAL_WORLD_SIZE", ranks}}) {
+            for (const auto& [name, value] :
+                 {std::pair{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", ranks}, {"LOCAL_WORLD_SIZE", ranks}}) {
                 with.environment.push_back(std::string(name) + "=" + std::to_string(value));
             }
-            with.environment.insert(with.environment.end(), {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
+            with.environment.insert(with.environment.end(), {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port_,
                                                              "TORCHELASTIC_USE_AGENT_STORE=True"});
             const std::size_t before = exec::children_of(getpid()).size();
             threads.emplace_back([this, words, with, &result = results[static_cast<std::size_t>(rank)]] {
@@ -60,6 +71,11 @@ class WatchedRanks : public EmulatedFaults {
         EXPECT_EQ(said.find('\n'), said.size() - 1) << said;
         for (const std::string& word : words) EXPECT_NE(said.find(word), std::string::npos) << word << " in: " << said;
     }
+
+  private:
+    /// Stands for the store of torchrun's agent, which listens at MASTER_PORT.
+    const FileDescriptor store_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    std::string port_;
 };
 
 const std::vector<std::string> kLong{"--steps", "1000000", "--quiet"};
@@ -67,14 +83,14 @@ const std::vector<std::string> kImpatient{"--steps", "1000000", "--quiet", "--ti
 
 TEST_F(WatchedRanks, RankThatIsKilledEndsTheJob) {
     for (const std::size_t killed : {std::size_t{0}, std::size_t{1}}) {
-        // The timeout of 30 s is longer than the job may take: the test is ended by a shorter one.
+        // Run and its processes must end long before the timeout of 30 s.
         const std::vector<CommandResult> results =
             run_ranks(2, "", kLong, [killed](const std::vector<pid_t>& ranks) { kill(ranks[killed], SIGKILL); });
         EXPECT_EQ(results[killed].signal, SIGKILL);
-        expect_said_once(results, killed,
-                         {"orrery: rank " + std::to_string(killed) +
-                              " has ended before its work was done, when last heard of: ",
-                          "; reported by rank " + std::to_string(1 - killed)});
+        expect_said_once(
+            results, killed,
+            {"orrery: rank " + std::to_string(killed) + " has ended before its work was done, when last heard of: ",
+             "; reported by rank " + std::to_string(1 - killed)});
     }
 }
 

@@ -64,7 +64,8 @@ bool catches_interrupts(pid_t process) {
     std::ifstream file("/proc/" + std::to_string(process) + "/status");
     for (std::string line; std::getline(file, line);) {
         const std::string key = "SigCgt:";
-        if (line.starts_with(key)) return (std::stoull(line.substr(key.size()), nullptr, 16) >> (SIGINT - 1U) & 1U) != 0;
+        if (line.starts_with(key))
+            return (std::stoull(line.substr(key.size()), nullptr, 16) >> (SIGINT - 1U) & 1U) != 0;
     }
     return false;
 }
@@ -127,9 +128,8 @@ CommandResult Faults::run_and(const std::vector<std::string>& words, const std::
 
 CommandResult Faults::run_alone(const std::string& fault) {
     std::vector<std::string> orphans;
-    const CommandResult result =
-        here_.run({"run", "one.plan.json", "--steps", "5"},
-                  {.environment = {"ORRERY_FAULT=" + fault}, .program = program_}, &orphans);
+    const CommandResult result = here_.run({"run", "one.plan.json", "--steps", "5"},
+                                           {.environment = {"ORRERY_FAULT=" + fault}, .program = program_}, &orphans);
     EXPECT_TRUE(orphans.empty()) << orphans.front() << " outlived the job";
     return result;
 }
