@@ -20,13 +20,13 @@ namespace orrery::cli {
 namespace {
 
 pid_t start(const std::string& program, std::vector<std::string> words, const posix_spawn_file_actions_t* files,
-            const posix_spawnattr_t* attributes, const std::string& what) {
+            const std::string& what) {
     std::vector<char*> argv;
     argv.reserve(words.size() + 1);
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     pid_t child = 0;
-    const int failed = posix_spawn(&child, program.c_str(), files, attributes, argv.data(), environ);
+    const int failed = posix_spawn(&child, program.c_str(), files, nullptr, argv.data(), environ);
     if (failed != 0) throw JobError("cannot start " + what + ": " + std::strerror(failed));
     return child;
 }
@@ -72,12 +72,7 @@ void run_self(const std::vector<std::string>& arguments, const std::string& what
     std::vector<std::string> words{"orrery"};
     words.insert(words.end(), arguments.begin(), arguments.end());
     const exec::HeldSignals signals;
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    posix_spawnattr_setsigmask(&attributes, &signals.earlier());
-    const pid_t child = start("/proc/self/exe", words, nullptr, &attributes, what);
-    posix_spawnattr_destroy(&attributes);
+    const pid_t child = start("/proc/self/exe", words, nullptr, what);
     const int status = wait_and_pass_on(child, signals);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     throw JobError(what + " failed; its message is above");
@@ -94,7 +89,7 @@ CommandOutput run_and_read(const std::vector<std::string>& words) {
     posix_spawn_file_actions_addopen(&files, STDERR_FILENO, err.c_str(), kFlags, 0600);
     int status = 0;
     try {
-        status = wait_for(start(words.front(), words, &files, nullptr, words.front()), words.front());
+        status = wait_for(start(words.front(), words, &files, words.front()), words.front());
     } catch (...) {
         posix_spawn_file_actions_destroy(&files);
         throw;

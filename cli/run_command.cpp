@@ -218,7 +218,7 @@ int run_run(const RunOptions& options) {
     if (is_rank) {
         const std::string wrong = exec::why_tasks_cannot_meet();
         if (wrong.empty()) return run_rank(options);
-        if (exec::slurm_task() == 0) throw InputError(wrong);
+        if (exec::task_number() == 0) throw InputError(wrong);
         std::this_thread::sleep_for(kWaitForTheMessage);
         return kExitInputWrong;
     }

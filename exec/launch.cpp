@@ -46,13 +46,24 @@ bool one_of_several_slurm_tasks() {
     return std::getenv("SLURM_PROCID") != nullptr && std::getenv("SLURM_STEP_ID") != nullptr && slurm_tasks() > 1;
 }
 
+#ifndef ORRERY_HAS_MPI
+/// The number of processes that a launcher has started without the variables by which ranks without MPI meet; 0: no
+/// launcher.
+int strange_tasks() {
+    if (has_pmi()) return 0;
+    return one_of_several_slurm_tasks()
+               ? slurm_tasks()
+               : std::max(integer_variable("OMPI_COMM_WORLD_SIZE", 0), integer_variable("PMI_SIZE", 0));
+}
+#endif
+
 }  // namespace
 
 bool under_launcher() {
 #ifdef ORRERY_HAS_MPI
     return has_pmi() || one_of_several_slurm_tasks();
 #else
-    return std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr;
+    return (std::getenv("RANK") != nullptr && std::getenv("WORLD_SIZE") != nullptr) || strange_tasks() > 1;
 #endif
 }
 
@@ -68,17 +79,22 @@ int launched_rank() {
 }
 
 std::string why_tasks_cannot_meet() {
-#ifndef ORRERY_HAS_MPI
-    return {};
-#endif
+#ifdef ORRERY_HAS_MPI
     if (has_pmi() || !one_of_several_slurm_tasks()) return {};
     return "srun: got " + std::to_string(slurm_tasks()) +
            " tasks without PMIx, so they cannot find each other; allowed: srun --mpi=pmix (srun --mpi=list shows what "
            "this Slurm has)";
+#else
+    if (strange_tasks() <= 1) return {};
+    return "srun or mpirun: got " + std::to_string(strange_tasks()) +
+           " tasks, but this orrery was built without MPI, so they cannot find each other; allowed: one task, which "
+           "starts the ranks of its machine, or RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each, as torchrun "
+           "--no-python sets them";
+#endif
 }
 
-int slurm_task() {
-    return integer_variable("SLURM_PROCID", 0);
+int task_number() {
+    return integer_variable("SLURM_PROCID", integer_variable("OMPI_COMM_WORLD_RANK", 0));
 }
 
 std::string find_in_path(const std::string& program) {

@@ -12,7 +12,8 @@
 namespace orrery::exec {
 
 /// True if this process is one rank of a job that mpirun, srun or another PMI launcher started; in a build without MPI,
-/// if RANK and WORLD_SIZE are set. False for a Slurm batch script and for the only task of a step without PMI.
+/// if RANK and WORLD_SIZE are set, or if it is one of several processes that cannot meet without MPI. False for a Slurm
+/// batch script and for the only task of a step without PMI.
 [[nodiscard]] bool under_launcher();
 
 /// This process's rank as its launcher numbers it, known before MPI starts; -1 without a launcher.
@@ -20,12 +21,12 @@ namespace orrery::exec {
 /// Whether launch_ranks started this process. If so, the launcher has already printed what concerns the whole job.
 [[nodiscard]] bool launched_by_us();
 
-/// An error message if this process is one of several tasks that srun started without PMI, so that they cannot find
-/// each other; "" otherwise. MPI's own message would fill a page.
+/// An error message if this process is one of several tasks that srun started without PMI, or in a build without MPI
+/// any launcher without RANK, so that they cannot find each other; "" otherwise. MPI's own message would fill a page.
 [[nodiscard]] std::string why_tasks_cannot_meet();
 
-/// This process's number among the tasks that srun started; 0 without srun.
-[[nodiscard]] int slurm_task();
+/// This process's number among the tasks that srun or mpirun started; 0 without them.
+[[nodiscard]] int task_number();
 
 /// The path of a program, searched in PATH; "" if it is not there.
 [[nodiscard]] std::string find_in_path(const std::string& program);

@@ -41,14 +41,15 @@ int say(const std::string& text, int exit_code) {
 }
 
 /// Turns the forked child into the starter.
-[[noreturn]] void become(const Starter& starter, pid_t parent, const HeldSignals& signals) {
+[[noreturn]] void become(const Starter& starter, pid_t parent, const HeldSignals& signals, const sigset_t& mask) {
+    signals.release();
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // if the launcher dies, the starter gets SIGTERM and ends its ranks
     if (getppid() != parent) _exit(kExitJobFailed);
     setpgid(0, 0);  // the terminal's signals then reach only the launcher
     const int no_input =
         open("/dev/null", O_RDONLY | O_CLOEXEC);  // reading the terminal would stop a background process
     if (no_input >= 0) dup2(no_input, STDIN_FILENO);
-    starter.become(signals.earlier());
+    starter.become(mask);
     _exit(kExitJobFailed);
 }
 
@@ -108,9 +109,14 @@ int Supervisor::run(const Starter& starter) {
     const pid_t self = getpid();
     std::fflush(nullptr);
     name_ = starter.name;
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);  // until the child has its own handlers
     starter_ = fork();
-    if (starter_ < 0) throw JobError(name_ + ": cannot be started: " + std::strerror(errno));
-    if (starter_ == 0) become(starter, self, signals_);
+    const int failed = errno;
+    if (starter_ == 0) become(starter, self, signals_, mask);
+    pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+    if (starter_ < 0) throw JobError(name_ + ": cannot be started: " + std::strerror(failed));
     watch();
     show_progress(false);
     if (!ended_) end_job();

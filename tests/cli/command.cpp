@@ -163,7 +163,7 @@ std::string orrery_path() {
 
 CommandResult orrery(const std::vector<std::string>& arguments, const CommandOptions& options,
                      std::vector<std::string>* orphans) {
-    std::vector<std::string> words{orrery_path()};
+    std::vector<std::string> words{options.program.empty() ? orrery_path() : options.program};
     words.insert(words.end(), arguments.begin(), arguments.end());
     return run_command(words, options, orphans);
 }

@@ -24,6 +24,8 @@ struct CommandOptions {
     /// Standard output and standard error both go to `out`, in the order of writing.
     bool together = false;
     std::string working_folder;
+    /// For orrery(): another variant of the built command; "": the usual one.
+    std::string program;
 };
 
 /// Runs words[0] (searched in PATH) in a session of its own and waits. Processes of the session that still run ten
@@ -31,7 +33,7 @@ struct CommandOptions {
 [[nodiscard]] CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options = {},
                                         std::vector<std::string>* orphans = nullptr);
 
-/// The same for the built orrery, whose path CMake compiles in.
+/// The same for the built orrery, whose path CMake compiles in, or options.program.
 [[nodiscard]] CommandResult orrery(const std::vector<std::string>& arguments, const CommandOptions& options = {},
                                    std::vector<std::string>* orphans = nullptr);
 [[nodiscard]] std::string orrery_path();

@@ -74,7 +74,7 @@ TEST_F(EarlyEnd, OneProcessEndsAfterTheStep) {
         children = exec::children_of(getpid());
     }
     ASSERT_EQ(children.size(), 1U);
-    usleep(1'500'000);
+    wait_for_training(children);
     kill(children.front(), SIGTERM);
     command.join();
     expect_graceful_end(result, SIGTERM);
@@ -91,7 +91,7 @@ TEST_F(EarlyEnd, RanksOfAnotherLauncherAgreeOnTheStep) {
         words.insert(words.end(), own.begin(), own.end());
         std::thread command([&] { result = run_ranks("", words); });
         wait_for_ranks(4);
-        for (const pid_t rank : exec::children_of(mpirun_below(getpid()))) {
+        for (const pid_t rank : exec::children_of(starter_below(getpid()))) {
             kill(rank, SIGTERM);
             usleep(apart_us);
         }
@@ -121,7 +121,7 @@ TEST_F(EarlyEnd, SecondSignalEndsAtOnce) {
 TEST_F(EarlyEnd, SignalBeforeTheFirstStepEndsTheJobAtOnce) {
     CommandResult result;
     std::thread command([&] { result = run("stop:rank=1,at=init", {"run", "two.plan.json", "--quiet"}); });
-    while (mpirun_below(getpid()) == 0) usleep(10'000);
+    while (starter_below(getpid()) == 0) usleep(10'000);
     usleep(300'000);
     kill(exec::children_of(getpid()).front(), SIGTERM);
     command.join();

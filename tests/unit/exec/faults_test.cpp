@@ -445,6 +445,9 @@ TEST(HeldSignals, AreHeldUntilWaitReturnsThem) {
     EXPECT_EQ(signals.wait(0), 0);
     raise(SIGTERM);
     EXPECT_EQ(signals.wait(1000), SIGTERM);
+    // A library's thread, in which no signal is blocked, may get it.
+    std::thread([] { raise(SIGHUP); }).join();
+    EXPECT_EQ(signals.wait(1000), SIGHUP);
     raise(SIGINT);  // never waited for: discarded with the object
 }
 

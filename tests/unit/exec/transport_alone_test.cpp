@@ -355,7 +355,7 @@ TEST_F(LauncherVariables, TasksOfSrunNeedPmi) {
     setenv("SLURM_STEP_ID", "0", 1);
     setenv("SLURM_STEP_NUM_TASKS", "4", 1);
     EXPECT_NE(exec::why_tasks_cannot_meet().find("got 4 tasks"), std::string::npos);
-    EXPECT_EQ(exec::slurm_task(), 3);
+    EXPECT_EQ(exec::task_number(), 3);
     setenv("PMIX_RANK", "3", 1);
     EXPECT_EQ(exec::why_tasks_cannot_meet(), "");
 }
