@@ -138,13 +138,13 @@ cudaError_t Device::queue(cudaStream_t stream, Step step, std::optional<Collecti
 
 cudaError_t Device::queue_grid(cudaStream_t stream, Kernel kernel, const Extent& grid, const Extent& block) {
     const std::uint64_t seed = random();
-    return queue(stream, [this, kernel = std::move(kernel), grid, block, seed] {
+    return queue(stream, [this, kernel = std::move(kernel), grid, block, seed, stream] {
         if (++grids_ == fault_) {
             break_down(cudaErrorLaunchFailure);
         } else if (kernel.has_bad_pointer) {
             break_down(cudaErrorIllegalAddress);
         } else {
-            run_grid(kernel, grid, block, seed);
+            run_grid(kernel, grid, block, seed, stream);
         }
         return Progress::done;
     });

@@ -3,11 +3,11 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
-#include <memory>
+#include <map>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -22,6 +22,7 @@ namespace emulated {
 namespace {
 
 constexpr unsigned kWarp = 32;
+constexpr std::size_t kMostThreads = 1024;  // of a block
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr char kUnwritten = static_cast<char>(0xff);
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // sanitizers make frames large
@@ -48,12 +49,17 @@ struct Worker {
     std::size_t stack_bytes = 0;
     void* fake_stack = nullptr;  // AddressSanitizer's
     Lane* lane = nullptr;
-    std::optional<Flow> flow;
+    const Flow* flow = nullptr;
 };
 
+/// Its memory never moves and is never freed: ThreadSanitizer would take that for accesses of the flow that happens to run.
 class Processor {
   public:
-    void run(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed);
+    Processor() {
+        lanes_.reserve(kMostThreads);
+        workers_.reserve(kMostThreads);
+    }
+    void run(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed, const void* stream);
 
     // Called by device code.
     int meet_block(int predicate);
@@ -71,6 +77,7 @@ class Processor {
     [[noreturn]] void work(Worker& self);
     [[nodiscard]] Worker& worker_for(const Lane& lane);
     [[nodiscard]] Worker* make_worker();
+    [[nodiscard]] const Flow& flow_for(const Lane& lane);
     [[noreturn]] void fail(const std::string& what) const;
     void clear_shared() const;
     [[nodiscard]] bool may_use_shared() const;
@@ -80,6 +87,8 @@ class Processor {
     std::mt19937_64 random_;
     std::vector<Lane> lanes_;
     std::set<const void*> without_shared_;  // kernels
+    const void* stream_ = nullptr;
+    std::map<const void*, std::array<const Flow*, kMostThreads>> flows_;  // by stream and thread
     std::vector<Worker*> free_;     // without ThreadSanitizer
     std::vector<Worker*> workers_;  // with it: by thread
     std::size_t made_ = 0;
@@ -157,6 +166,14 @@ Worker* Processor::make_worker() {
     return one;
 }
 
+/// To make a flow costs ThreadSanitizer a megabyte. The threads with the same number in the grids of one stream share one,
+/// since these grids are in order anyway.
+const Flow& Processor::flow_for(const Lane& lane) {
+    const Flow*& flow = flows_[stream_][kFindsRaces ? lane.linear : 0];
+    if (flow == nullptr) flow = new Flow(Flow::Kind::fresh);
+    return *flow;
+}
+
 void Processor::switch_to(Worker& to) {
     Worker& self = *active_;
     left_ = &self;
@@ -217,7 +234,7 @@ void Processor::leave() {
     if (next->state == State::fresh) {
         Worker& worker = worker_for(*next);
         start(*next, worker);
-        worker.flow.emplace(Flow::Kind::fresh);
+        worker.flow = &flow_for(*next);
     }
     switch_to(*next->worker);
 }
@@ -322,15 +339,18 @@ void Processor::run_block() {
     acquire(&end_);
 }
 
-void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed) {
+void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed,
+                    const void* stream) {
     kernel_ = &kernel;
+    stream_ = stream;
     random_.seed(seed);
     set(gridDim, grid);
     set(blockDim, block);
     lanes_.resize(block.volume());
     const bool is_ordered = may_use_shared();
     if (is_ordered) acquire(&shared_);
-    scheduler_.flow.emplace(Flow::Kind::current);
+    const Flow scheduler(Flow::Kind::current);
+    scheduler_.flow = &scheduler;
     // A random order of blocks: block n is n * factor + offset, with a factor that has no common divisor with the
     // count.
     const std::uint64_t blocks = grid.volume();
@@ -356,8 +376,8 @@ int meet_block(int predicate) {
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes) {
     return processor().exchange(mask, bits, lanes);
 }
-void run_grid(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed) {
-    processor().run(kernel, grid, block, seed);
+void run_grid(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed, const void* stream) {
+    processor().run(kernel, grid, block, seed, stream);
 }
 
 }  // namespace emulated
