@@ -173,7 +173,7 @@ struct Communication {
     std::int64_t elements = 0;  // message size S of the kind; the expected size if counts decide the actual one
     models::SlotIndex in = models::kNoSlot;
     models::SlotIndex out = models::kNoSlot;  // same as `in` when in place
-    bool accumulates = false;                 // reduce-scatter: added to what `out` holds
+    bool accumulates = false;                 // reduce-scatter: added to what `out` holds; `in` is undefined afterwards
     bool consumes = false;  // reduce-scatter in place: the other ranks' blocks of `in` are set to zero afterwards
     std::int32_t root = 0;  // broadcast, reduce, scatter, gather: index in the group
     // If the ranks' parts differ in size: as in models::Boundary. Otherwise kNoSlot.

@@ -52,7 +52,8 @@ struct Worker {
     const Flow* flow = nullptr;
 };
 
-/// Its memory never moves and is never freed: ThreadSanitizer would take that for accesses of the flow that happens to run.
+/// Its memory never moves and is never freed: ThreadSanitizer would take that for accesses of the flow that happens to
+/// run.
 class Processor {
   public:
     Processor() {
@@ -89,8 +90,8 @@ class Processor {
     std::set<const void*> without_shared_;  // kernels
     const void* stream_ = nullptr;
     std::map<const void*, std::array<const Flow*, kMostThreads>> flows_;  // by stream and thread
-    std::vector<Worker*> free_;     // without ThreadSanitizer
-    std::vector<Worker*> workers_;  // with it: by thread
+    std::vector<Worker*> free_;                                           // without ThreadSanitizer
+    std::vector<Worker*> workers_;                                        // with it: by thread
     std::size_t made_ = 0;
     Worker scheduler_;
     Worker* active_ = &scheduler_;
@@ -157,17 +158,17 @@ Worker& Processor::worker_for(const Lane& lane) {
 
 Worker* Processor::make_worker() {
     auto* const one = new Worker;
-    one->context = boost::context::fiber(std::allocator_arg,
-                                         StackAllocator{.worker = one, .shift = made_++ * 5 * 64 % 4096},
-                                         [this, one](boost::context::fiber&& from) -> boost::context::fiber {
-                                             arrive(std::move(from));
-                                             work(*one);
-                                         });
+    one->context =
+        boost::context::fiber(std::allocator_arg, StackAllocator{.worker = one, .shift = made_++ * 5 * 64 % 4096},
+                              [this, one](boost::context::fiber&& from) -> boost::context::fiber {
+                                  arrive(std::move(from));
+                                  work(*one);
+                              });
     return one;
 }
 
-/// To make a flow costs ThreadSanitizer a megabyte. The threads with the same number in the grids of one stream share one,
-/// since these grids are in order anyway.
+/// To make a flow costs ThreadSanitizer a megabyte. The threads with the same number in the grids of one stream share
+/// one, since these grids are in order anyway.
 const Flow& Processor::flow_for(const Lane& lane) {
     const Flow*& flow = flows_[stream_][kFindsRaces ? lane.linear : 0];
     if (flow == nullptr) flow = new Flow(Flow::Kind::fresh);
@@ -296,14 +297,15 @@ void Processor::clear_shared() const {
     for (volatile char* at = begin; at != kernel_->shared_end; ++at) *at = kUnwritten;
 }
 
-/// All kernels use the same shared variables, so that those that have some must be ordered for ThreadSanitizer, even on two
-/// streams. It is known of a kernel after its first run.
+/// All kernels use the same shared variables, so that those that have some must be ordered for ThreadSanitizer, even on
+/// two streams. It is known of a kernel after its first run.
 bool Processor::may_use_shared() const {
     return kFindsRaces && !without_shared_.contains(kernel_->address);
 }
 
 void Processor::learn_about_shared() {
-    const bool unused = std::all_of(kernel_->shared_begin, kernel_->shared_end, [](char one) { return one == kUnwritten; });
+    const bool unused =
+        std::all_of(kernel_->shared_begin, kernel_->shared_end, [](char one) { return one == kUnwritten; });
     if (unused) without_shared_.insert(kernel_->address);
 }
 

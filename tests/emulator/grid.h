@@ -37,8 +37,8 @@ int meet_block(int predicate);
 /// all.
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes);
 
-/// Runs a grid in the calling thread. The order of warps follows from `seed`. Grids with the same `stream` run one after the
-/// other by CUDA's rules.
+/// Runs a grid in the calling thread. The order of warps follows from `seed`. Grids with the same `stream` run one
+/// after the other by CUDA's rules.
 void run_grid(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed, const void* stream);
 
 }  // namespace emulated

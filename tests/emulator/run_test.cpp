@@ -189,8 +189,8 @@ TEST_F(RunOnEmulatedGpus, CollectivesOfTwoCommunicatorsDoNotWaitForEachOther) {
     write({.dp = 2, .tp = 2, .micro_batches = 2, .data_parallel = program::DataParallel::zero3});
     int stuck = 0;
     for (const int seed : {0, 1, 2}) {
-        const std::vector<std::string> device{"EMULATED_CUDA_SEED=" + std::to_string(seed), "EMULATED_CUDA_ONE_COLLECTIVE=1",
-                                              "EMULATED_CUDA_PATIENCE_S=3"};
+        const std::vector<std::string> device{"EMULATED_CUDA_SEED=" + std::to_string(seed),
+                                              "EMULATED_CUDA_ONE_COLLECTIVE=1", "EMULATED_CUDA_PATIENCE_S=3"};
         std::vector<std::string> any_order = device;
         any_order.emplace_back("NCCL_LAUNCH_ORDER_IMPLICIT=0");  // what Orrery asks NCCL for, unless the user sets it
         const CommandResult result = run(any_order, 2);

@@ -1,6 +1,6 @@
 // What the sanitizers must be told about code that switches stacks, and about order that they cannot see. Nothing
-// without a sanitizer. With ThreadSanitizer the emulator itself is not instrumented, because its own data is used by all
-// flows of control: only kernels are, and what the emulator states here.
+// without a sanitizer. With ThreadSanitizer the emulator itself is not instrumented, because its own data is used by
+// all flows of control: only kernels are, and what the emulator states here.
 #pragma once
 
 #include <cstddef>
