@@ -75,6 +75,109 @@ void run_alone(unsigned threads, void (*kernel)(float*)) {
     stream.finish();
 }
 
+// ---- in processes of their own: these come first, because a child cannot use a device that its parent has used
+// -------
+
+/// Runs `body` in a new process, since a failure of the device stays until the process ends. Returns its exit code. The
+/// device must not have been used before, since its thread would be missing there.
+int in_process(const std::function<void()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        body();
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(AsynchronousErrorsDeathTest, StayUntilTheProcessEnds) {
+    EXPECT_EQ(in_process([] {
+                  setenv("EMULATED_CUDA_FAULT", "2", 1);
+                  const Stream stream;
+                  const Floats a(32);
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));  // fails, later
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
+                  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
+                  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
+                  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);  // sticky
+                  void* memory = nullptr;
+                  EXPECT_EQ(cudaMalloc(&memory, 4), cudaErrorLaunchFailure);
+                  EXPECT_EQ(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F), cudaErrorLaunchFailure);
+              }),
+              0);
+}
+
+TEST(AsynchronousErrorsDeathTest, APointerToPageableMemoryIsAnIllegalAddress) {
+    EXPECT_EQ(in_process([] {
+                  const Stream stream;
+                  std::vector<float> pageable(32);
+                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, pageable.data(), 1.0F));
+                  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
+              }),
+              0);
+}
+
+/// Two ranks, as processes, with two communicators. Each queues a collective on each of them, on two streams; the ranks
+/// in different orders if `swapped`. Returns the exit codes.
+std::vector<int> two_ranks(bool swapped, bool one_at_a_time, bool same_collectives = true) {
+    ncclUniqueId ids[2];
+    for (ncclUniqueId& id : ids) EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < 2; ++rank) {
+        const pid_t child = fork();
+        if (child != 0) {
+            children.push_back(child);
+            continue;
+        }
+        setenv("RANK", std::to_string(rank).c_str(), 1);
+        setenv("EMULATED_CUDA_PATIENCE_S", "2", 1);
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+        if (one_at_a_time) setenv("EMULATED_CUDA_ONE_COLLECTIVE", "1", 1);
+        ncclComm_t comms[2];
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        for (int c = 0; c < 2; ++c) EXPECT_EQ(ncclCommInitRankConfig(&comms[c], 2, ids[c], rank, &config), ncclSuccess);
+        const Stream streams[2];
+        const Floats data[2]{Floats(32), Floats(32)};
+        for (int turn = 0; turn < 2; ++turn) {
+            const int c = swapped && rank == 1 ? 1 - turn : turn;
+            const std::size_t count = same_collectives || rank == 0 ? 32 : 16;
+            EXPECT_CUDA(launch(streams[c], 1, 32, fill_kernel, data[c].data(), static_cast<float>(rank + c)));
+            EXPECT_EQ(ncclAllReduce(data[c].data(), data[c].data(), count, ncclFloat32, ncclSum, comms[c], streams[c]),
+                      ncclSuccess);
+        }
+        for (int c = 0; c < 2; ++c) {
+            EXPECT_EQ(data[c].read(streams[c]), std::vector<float>(32, static_cast<float>(1 + 2 * c)));
+        }
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    std::vector<int> codes;
+    for (const pid_t child : children) {
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    }
+    return codes;
+}
+
+TEST(CollectivesDeathTest, InOneOrderEnd) {
+    EXPECT_EQ(two_ranks(false, true), (std::vector<int>{0, 0}));
+    EXPECT_EQ(two_ranks(false, false), (std::vector<int>{0, 0}));
+}
+
+TEST(CollectivesDeathTest, InDifferentOrdersAreFoundWhereADeviceHoldsOne) {
+    EXPECT_EQ(two_ranks(true, true), (std::vector<int>{-SIGABRT, -SIGABRT}));
+}
+
+TEST(CollectivesDeathTest, ThatDifferAreFound) {
+    const std::vector<int> codes = two_ranks(false, false, false);
+    EXPECT_TRUE(codes[0] == -SIGABRT || codes[1] == -SIGABRT);
+}
+
+// ---- in this process
+// --------------------------------------------------------------------------------------------------
+
 /// Its tests start the program again rather than fork, because another test of the process may have used the device.
 class CanariesDeathTest : public testing::Test {
   protected:
@@ -168,103 +271,6 @@ TEST_F(CanariesDeathTest, KernelsCannotLeaveTheirBlock) {
             stream.finish();
         },
         "device code touched memory outside of its blocks");
-}
-
-/// Runs `body` in a new process, since a failure of the device stays until the process ends. Returns its exit code. The
-/// device must not have been used before, since its thread would be missing there.
-int in_process(const std::function<void()>& body) {
-    const pid_t child = fork();
-    if (child == 0) {
-        body();
-        _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-TEST(AsynchronousErrors, StayUntilTheProcessEnds) {
-    EXPECT_EQ(in_process([] {
-                  setenv("EMULATED_CUDA_FAULT", "2", 1);
-                  const Stream stream;
-                  const Floats a(32);
-                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
-                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));  // fails, later
-                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F));
-                  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorLaunchFailure);
-                  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
-                  EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);  // sticky
-                  void* memory = nullptr;
-                  EXPECT_EQ(cudaMalloc(&memory, 4), cudaErrorLaunchFailure);
-                  EXPECT_EQ(launch(stream, 1, 32, fill_kernel, a.data(), 1.0F), cudaErrorLaunchFailure);
-              }),
-              0);
-}
-
-TEST(AsynchronousErrors, APointerToPageableMemoryIsAnIllegalAddress) {
-    EXPECT_EQ(in_process([] {
-                  const Stream stream;
-                  std::vector<float> pageable(32);
-                  EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, pageable.data(), 1.0F));
-                  EXPECT_EQ(cudaStreamSynchronize(stream), cudaErrorIllegalAddress);
-              }),
-              0);
-}
-
-/// Two ranks, as processes, with two communicators. Each queues a collective on each of them, on two streams; the ranks
-/// in different orders if `swapped`. Returns the exit codes.
-std::vector<int> two_ranks(bool swapped, bool one_at_a_time, bool same_collectives = true) {
-    ncclUniqueId ids[2];
-    for (ncclUniqueId& id : ids) EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < 2; ++rank) {
-        const pid_t child = fork();
-        if (child != 0) {
-            children.push_back(child);
-            continue;
-        }
-        setenv("RANK", std::to_string(rank).c_str(), 1);
-        setenv("EMULATED_CUDA_PATIENCE_S", "2", 1);
-        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
-        if (one_at_a_time) setenv("EMULATED_CUDA_ONE_COLLECTIVE", "1", 1);
-        ncclComm_t comms[2];
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        for (int c = 0; c < 2; ++c) EXPECT_EQ(ncclCommInitRankConfig(&comms[c], 2, ids[c], rank, &config), ncclSuccess);
-        const Stream streams[2];
-        const Floats data[2]{Floats(32), Floats(32)};
-        for (int turn = 0; turn < 2; ++turn) {
-            const int c = swapped && rank == 1 ? 1 - turn : turn;
-            const std::size_t count = same_collectives || rank == 0 ? 32 : 16;
-            EXPECT_CUDA(launch(streams[c], 1, 32, fill_kernel, data[c].data(), static_cast<float>(rank + c)));
-            EXPECT_EQ(ncclAllReduce(data[c].data(), data[c].data(), count, ncclFloat32, ncclSum, comms[c], streams[c]),
-                      ncclSuccess);
-        }
-        for (int c = 0; c < 2; ++c) {
-            EXPECT_EQ(data[c].read(streams[c]), std::vector<float>(32, static_cast<float>(1 + 2 * c)));
-        }
-        _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    std::vector<int> codes;
-    for (const pid_t child : children) {
-        int status = 0;
-        EXPECT_EQ(waitpid(child, &status, 0), child);
-        codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    return codes;
-}
-
-TEST(Collectives, InOneOrderEnd) {
-    EXPECT_EQ(two_ranks(false, true), (std::vector<int>{0, 0}));
-    EXPECT_EQ(two_ranks(false, false), (std::vector<int>{0, 0}));
-}
-
-TEST(Collectives, InDifferentOrdersAreFoundWhereADeviceHoldsOne) {
-    EXPECT_EQ(two_ranks(true, true), (std::vector<int>{-SIGABRT, -SIGABRT}));
-}
-
-TEST(Collectives, ThatDifferAreFound) {
-    const std::vector<int> codes = two_ranks(false, false, false);
-    EXPECT_TRUE(codes[0] == -SIGABRT || codes[1] == -SIGABRT);
 }
 
 }  // namespace
