@@ -12,7 +12,10 @@ cp "$root/dev" "$folder/dev"
 cat >"$folder/bin/nvidia-smi" <<'SMI'
 #!/usr/bin/env bash
 [[ "$1" == -L ]] || { echo "name, driver"; exit; }
-for ((gpu = 0; gpu < GPUS; ++gpu)); do echo "GPU $gpu: a stand-in"; done
+for ((gpu = 0; gpu < GPUS; ++gpu)); do
+    echo "GPU $gpu: a stand-in" || exit 1
+    sleep 0.05  # as the driver, which is slow
+done
 SMI
 cat >"$folder/build/gpu/gpu_test" <<'TEST'
 #!/usr/bin/env bash
