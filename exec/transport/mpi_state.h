@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "exec/transport/abort_flag.h"
 #include "exec/transport/transport.h"
+#include "exec/transport/transport_state.h"
 
 namespace orrery::exec {
 
@@ -22,12 +22,8 @@ struct Group {
     int me = 0;
 };
 
-struct Transport::Impl {
-    explicit Impl(FlightRecorder& of) : recorder(of) {}
-    FlightRecorder& recorder;
-    int rank = 0;
-    int world_size = 1;
-    int ranks_on_host = 1;
+struct Transport::Impl : TransportState {
+    using TransportState::TransportState;
     int cores = 1;
     MPI_Comm host_exchange = MPI_COMM_NULL;   // barrier, gather, broadcast
     MPI_Comm point_to_point = MPI_COMM_NULL;  // sends and receives of streams, by world rank
@@ -37,7 +33,6 @@ struct Transport::Impl {
     IndexedVector<GroupIndex, Group> groups;
     std::mutex mpi;                    // held during every MPI call
     std::atomic<bool> broken = false;  // operations were left in flight: MPI cannot be finalized
-    AbortFlag abort_flag;
 
     /// Throws JobError naming rank, call and MPI's reason unless `code` is MPI_SUCCESS.
     void check(int code, const char* call) const;

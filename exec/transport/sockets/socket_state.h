@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/file_descriptor.h"
-#include "exec/transport/abort_flag.h"
 #include "exec/transport/sockets/beat_wires.h"
 #include "exec/transport/transport.h"
+#include "exec/transport/transport_state.h"
 
 namespace orrery::exec {
 
@@ -19,19 +19,14 @@ namespace orrery::exec {
 /// the offers, which another thread makes at any time, and kBeats the heartbeats.
 enum Channel : std::size_t { kExchanges, kOffers, kBeats, kChannels };
 
-struct Transport::Impl {
-    explicit Impl(FlightRecorder& of) : recorder(of) {}
-    FlightRecorder& recorder;
-    int rank = 0;
-    int world_size = 1;
-    int ranks_on_host = 1;
+struct Transport::Impl : TransportState {
+    using TransportState::TransportState;
     /// Of kExchanges and kOffers: on rank 0 the connections to all ranks, by rank; on the others the connection to rank
     /// 0.
     std::array<std::vector<FileDescriptor>, kBeats> connections;
     BeatWires beats;
     std::atomic<bool> is_heard = false;  // heartbeats are exchanged, which explain why another rank has ended
-    AbortFlag abort_flag;
-    std::mutex aborting;  // taken by the thread that ends this process, and never released
+    std::mutex aborting;                 // taken by the thread that ends this process, and never released
     IndexedVector<GroupIndex, std::vector<int>> groups;
     std::int64_t offered = 0;
 
