@@ -20,7 +20,7 @@ if(ORRERY_SANITIZE)
 endif()
 
 if(ORRERY_SANITIZE_THREADS)
-  # g++ warns of fences, which the sanitizer does not see; none of ours orders data between threads.
+  # -Wno-tsan: g++ warns of fences, which the sanitizer does not see. Only headers of others have some.
   target_compile_options(orrery_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer -Wno-tsan)
   target_link_options(orrery_options INTERFACE -fsanitize=thread)
 endif()

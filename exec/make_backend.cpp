@@ -54,8 +54,8 @@ int gpu_of_rank(const Transport& transport) {
     const int gpus = find_gpus().count;
     const int index = gpus == 1 ? 0 : local_rank(transport);
     if (index >= gpus) {
-        throw JobError("it is number " + std::to_string(index) + " on its machine, which has " + std::to_string(gpus) +
-                       " GPUs");
+        throw JobError("its number on this machine is " + std::to_string(index) + ", and the machine has " +
+                       std::to_string(gpus) + " GPUs, from 0");
     }
     return index;
 }
