@@ -161,6 +161,39 @@ std::vector<int> two_ranks(bool swapped, bool one_at_a_time, bool same_collectiv
     return codes;
 }
 
+/// Two collectives of one communicator on two streams: NCCL keeps the order in which they were queued.
+TEST(CollectivesDeathTest, OfOneCommunicatorKeepTheirOrderOnTwoStreams) {
+    ncclUniqueId id;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+    const auto rank_main = [&](int rank) {
+        setenv("RANK", std::to_string(rank).c_str(), 1);
+        setenv("EMULATED_CUDA_SEED", std::to_string(rank).c_str(), 1);
+        ncclComm_t comm = nullptr;
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        EXPECT_EQ(ncclCommInitRankConfig(&comm, 2, id, rank, &config), ncclSuccess);
+        const Stream streams[2];
+        const Floats data[2]{Floats(32), Floats(64)};
+        for (int turn = 0; turn < 20; ++turn) {
+            for (unsigned s = 0; s < 2; ++s) {
+                EXPECT_CUDA(launch(streams[s], s + 1, 32, fill_kernel, data[s].data(), static_cast<float>(turn)));
+                EXPECT_EQ(
+                    ncclAllReduce(data[s].data(), data[s].data(), 32 * (s + 1), ncclFloat32, ncclSum, comm, streams[s]),
+                    ncclSuccess);
+            }
+        }
+        for (unsigned s = 2; s-- > 0;) EXPECT_EQ(data[s].read(streams[s])[0], 38.0F);
+    };
+    const pid_t child = fork();
+    if (child == 0) {
+        rank_main(1);
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    EXPECT_EQ(in_process([&] { rank_main(0); }), 0);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST(CollectivesDeathTest, InOneOrderEnd) {
     EXPECT_EQ(two_ranks(false, true), (std::vector<int>{0, 0}));
     EXPECT_EQ(two_ranks(false, false), (std::vector<int>{0, 0}));

@@ -181,11 +181,11 @@ void Device::need(Demand& demand, CUstream_st* stream, std::uint64_t number) {
             const auto producer = one.event->pending.find(one.recording);
             if (producer != one.event->pending.end()) need(demand, producer->second.first, producer->second.second);
         }
-        if (one.collective.has_value() && (in_order_ || one_collective_)) {
-            for (const auto& [earlier, where] : collectives_pending_) {
-                if (earlier >= one.number) break;
-                if (in_order_) need(demand, where.first, earlier);
-            }
+        if (!one.collective.has_value()) continue;
+        for (const auto& [earlier, where] : collectives_pending_) {
+            if (earlier >= one.number) break;
+            const bool comes_first = in_order_ || where.second.communicator == one.collective->communicator;
+            if (comes_first) need(demand, where.first, earlier);
         }
     }
 }
@@ -248,7 +248,7 @@ cudaError_t Device::query(cudaEvent_t event) {
     return cudaErrorNotReady;
 }
 
-void Device::finish(const void* communicator) {
+void Device::finish_collectives(const void* communicator) {
     std::unique_lock lock(mutex_);
     const auto pending = [&] {
         return std::find_if(collectives_pending_.rbegin(), collectives_pending_.rend(),
@@ -331,12 +331,17 @@ void Device::begin_in_order() {
 
 bool Device::may_run(const Operation& operation) const {
     if (operation.event != nullptr && !operation.records) return operation.event->completed >= operation.recording;
-    if (!operation.collective.has_value() || operation.has_begun) return true;
+    return !operation.collective.has_value() || operation.has_begun || may_begin(operation);
+}
+
+/// A communicator runs its collectives one after the other, on whatever streams they are.
+bool Device::may_begin(const Operation& collective) const {
     if (one_collective_ && begun_ > 0) return false;
-    if (!in_order_) return true;
     for (const auto& [number, where] : collectives_pending_) {
-        if (number >= operation.number) break;
-        if (!where.first->queue.front().has_begun || where.first->queue.front().number != number) return false;
+        if (number >= collective.number) break;
+        if (where.second.communicator == collective.collective->communicator) return false;
+        const Operation& head = where.first->queue.front();
+        if (in_order_ && (head.number != number || !head.has_begun)) return false;
     }
     return true;
 }

@@ -15,9 +15,8 @@
 //   EMULATED_CUDA_ONE_COLLECTIVE   1: a collective occupies the device, so that the next one waits until it has ended
 //   EMULATED_CUDA_FAULT            N: the N-th kernel fails
 //   EMULATED_NCCL_FAULT            N: the N-th collective fails; its communicator reports a remote error
-//   EMULATED_CUDA_COUNTS           a file to which the process appends at its end how many kernels and collectives it
-//   ran EMULATED_CUDA_PATIENCE_S       how long collectives may wait for their peers before the process aborts; default
-//   120
+//   EMULATED_CUDA_COUNTS           a file to which the process appends its numbers of kernels and collectives at its
+//   end EMULATED_CUDA_PATIENCE_S       how long nothing may move while somebody waits, before it aborts; default 120
 #pragma once
 
 #include <cuda_runtime.h>
@@ -91,8 +90,7 @@ class Device {
     cudaError_t finish(cudaStream_t stream);
     cudaError_t finish(cudaEvent_t event);
     cudaError_t query(cudaEvent_t event);
-    /// All collectives of a communicator.
-    void finish(const void* communicator);
+    void finish_collectives(const void* communicator);
     /// Removes the operations of a communicator, which is aborted.
     void drop(const void* communicator);
 
@@ -142,6 +140,7 @@ class Device {
     void work();
     [[nodiscard]] bool step_once(std::unique_lock<std::mutex>& lock, const Demand& demand);
     [[nodiscard]] bool may_run(const Operation& operation) const;
+    [[nodiscard]] bool may_begin(const Operation& collective) const;
     [[nodiscard]] bool run(std::unique_lock<std::mutex>& lock, CUstream_st& stream);
     void forget_done();
     void drop_all();

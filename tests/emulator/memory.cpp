@@ -5,10 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
-
-#include "tests/emulator/fatal.h"
 
 namespace emulated {
 namespace {
@@ -39,17 +36,6 @@ void explain(int signal, siginfo_t* info, void*) {
 }
 
 }  // namespace
-
-void die(const std::string& what, const void* kernel) {
-    std::fflush(stdout);
-    if (kernel == nullptr) {
-        std::fprintf(stderr, "emulated CUDA: %s\n", what.c_str());
-    } else {
-        std::fprintf(stderr, "emulated CUDA: %s (kernel at %p)\n", what.c_str(), kernel);
-    }
-    std::fflush(stderr);
-    std::abort();
-}
 
 Memory::Memory(std::int64_t device_bytes) : total_(device_bytes), used_(kContextBytes) {}
 

@@ -246,12 +246,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-    Device::instance().finish(static_cast<const void*>(comm));
+    Device::instance().finish_collectives(comm);
     return comm->error;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-    Device::instance().finish(static_cast<const void*>(comm));
+    Device::instance().finish_collectives(comm);
     delete comm;
     return ncclSuccess;
 }

@@ -1,10 +1,6 @@
 // `orrery run` on emulated GPUs, as a user runs it: which GPUs ranks get, what is said when they cannot be used, and
 // that no error of a device is lost.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -14,6 +10,7 @@
 #include "core/file.h"
 #include "sim/program/plan.h"
 #include "tests/cli/command.h"
+#include "tests/emulator/like_torchrun.h"
 #include "tests/unit/core/test_folder.h"
 #include "tests/unit/program/sample_plans.h"
 
@@ -26,18 +23,6 @@ program::Plan gpu_plan(const program::samples::Sample& options) {
     plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
     program::check_plan(plan, plan.name);
     return plan;
-}
-
-std::string free_port() {
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), size), 0);
-    EXPECT_EQ(::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    ::close(socket);
-    return std::to_string(ntohs(address.sin_port));
 }
 
 class RunOnEmulatedGpus : public testing::Test {
@@ -54,15 +39,12 @@ class RunOnEmulatedGpus : public testing::Test {
 
     /// Starts the ranks as a launcher does, each with its own variables.
     [[nodiscard]] std::vector<CommandResult> run_ranks(const std::vector<std::vector<std::string>>& of_ranks) const {
-        const std::string port = free_port();
+        const LikeTorchrun launcher;
         std::vector<CommandResult> results(of_ranks.size());
         std::vector<std::thread> threads;
         for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
             threads.emplace_back([&, rank] {
-                std::vector<std::string> environment{"RANK=" + std::to_string(rank),
-                                                     "WORLD_SIZE=" + std::to_string(of_ranks.size()),
-                                                     "LOCAL_WORLD_SIZE=" + std::to_string(of_ranks.size()),
-                                                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port};
+                std::vector<std::string> environment = launcher.variables(rank, of_ranks.size());
                 environment.insert(environment.end(), of_ranks[rank].begin(), of_ranks[rank].end());
                 results[rank] = run_command(words(1), {.environment = environment});
             });
@@ -105,14 +87,13 @@ TEST_F(RunOnEmulatedGpus, CalibrationSaysWhyItCannotUseTheGpu) {
 
 TEST_F(RunOnEmulatedGpus, RanksMayHaveOneVisibleGpuEach) {
     write({.dp = 2});
-    const auto of_task = [](const char* gpu, const char* rank) {
-        return std::vector<std::string>{"EMULATED_CUDA_DEVICES=8", std::string("CUDA_VISIBLE_DEVICES=") + gpu,
-                                        std::string("LOCAL_RANK=") + rank};
+    const auto of_task = [](const char* gpu) {
+        return std::vector<std::string>{"EMULATED_CUDA_DEVICES=8", std::string("CUDA_VISIBLE_DEVICES=") + gpu};
     };
-    for (const CommandResult& result : run_ranks({of_task("3", "0"), of_task("5", "1")})) {
+    for (const CommandResult& result : run_ranks({of_task("3"), of_task("5")})) {
         EXPECT_EQ(result.exit_code, 0) << result.err;
     }
-    const std::vector<CommandResult> same = run_ranks({of_task("3", "0"), of_task("3", "1")});
+    const std::vector<CommandResult> same = run_ranks({of_task("3"), of_task("3")});
     EXPECT_EQ(same[0].exit_code, 1);
     EXPECT_EQ(same[1].exit_code, 1);
     EXPECT_NE((same[0].err + same[1].err).find("ranks 0 and 1 have the same GPU, 0000:03:00.0"), std::string::npos)
@@ -121,17 +102,17 @@ TEST_F(RunOnEmulatedGpus, RanksMayHaveOneVisibleGpuEach) {
 
 TEST_F(RunOnEmulatedGpus, TorchrunsLocalRankWinsOverOpenMpis) {
     write({.dp = 2});
-    const auto of_rank = [](const char* rank, bool torchrun) {
-        std::vector<std::string> variables{std::string("LOCAL_RANK=") + rank, "OMPI_COMM_WORLD_LOCAL_RANK=0"};
+    const auto of_rank = [](bool torchrun) {
+        std::vector<std::string> variables{"OMPI_COMM_WORLD_LOCAL_RANK=0"};
         if (torchrun) variables.push_back("TORCHELASTIC_RUN_ID=none");
         return variables;
     };
-    for (const CommandResult& result : run_ranks({of_rank("0", true), of_rank("1", true)})) {
+    for (const CommandResult& result : run_ranks({of_rank(true), of_rank(true)})) {
         EXPECT_EQ(result.exit_code, 0) << result.err;
     }
-    const std::vector<CommandResult> others = run_ranks({of_rank("0", false), of_rank("1", false)});
+    const std::vector<CommandResult> others = run_ranks({of_rank(false), of_rank(false)});
     EXPECT_NE((others[0].err + others[1].err).find("have the same GPU"), std::string::npos);
-    const std::vector<CommandResult> wrong = run_ranks({{"LOCAL_RANK=zero"}, {"LOCAL_RANK=1"}});
+    const std::vector<CommandResult> wrong = run_ranks({{"LOCAL_RANK=zero"}, {}});
     EXPECT_NE((wrong[0].err + wrong[1].err).find("LOCAL_RANK: got 'zero'"), std::string::npos);
 }
 
@@ -140,9 +121,8 @@ TEST_F(RunOnEmulatedGpus, CommunicatorsAreMadeBeforeMemoryIsReserved) {
     write({});
     EXPECT_EQ(run({"EMULATED_CUDA_MEMORY_MIB=350"}).exit_code, 0);
     write({.dp = 2});
-    const std::vector<std::vector<std::string>> little{{"LOCAL_RANK=0", "EMULATED_CUDA_MEMORY_MIB=350"},
-                                                       {"LOCAL_RANK=1", "EMULATED_CUDA_MEMORY_MIB=350"}};
-    const std::vector<CommandResult> results = run_ranks(little);
+    const std::vector<std::string> little{"EMULATED_CUDA_MEMORY_MIB=350"};
+    const std::vector<CommandResult> results = run_ranks({little, little});
     for (const CommandResult& result : results) EXPECT_EQ(result.exit_code, 1);
     EXPECT_NE((results[0].err + results[1].err).find("and the device has 0.00"), std::string::npos)
         << results[0].err << results[1].err;
@@ -176,7 +156,7 @@ TEST_F(RunOnEmulatedGpus, AnErrorOfNcclEndsTheJob) {
     write({.dp = 2});
     for (const char* fails : {"1", "3"}) {
         const std::string fault = std::string("EMULATED_NCCL_FAULT=") + fails;
-        const std::vector<CommandResult> results = run_ranks({{"LOCAL_RANK=0"}, {"LOCAL_RANK=1", fault}});
+        const std::vector<CommandResult> results = run_ranks({{}, {fault}});
         EXPECT_EQ(results[1].exit_code, 1);
         EXPECT_NE(results[1].err.find("remote process exited or there was a network error"), std::string::npos)
             << results[1].err;

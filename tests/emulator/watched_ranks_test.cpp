@@ -1,30 +1,20 @@
 // Ranks that another launcher has started, such as torchrun: nobody watches them, so they watch each other.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "core/file_descriptor.h"
 #include "exec/faults/process_facts.h"
 #include "tests/emulator/emulated_faults.h"
+#include "tests/emulator/like_torchrun.h"
 
 namespace orrery::test {
 namespace {
 
 class WatchedRanks : public EmulatedFaults {
   protected:
-    WatchedRanks() {
-        EXPECT_EQ(listen(store_.get(), 16), 0);  // at any free port
-        sockaddr_in address{};
-        socklen_t size = sizeof address;
-        EXPECT_EQ(getsockname(store_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-        port_ = std::to_string(ntohs(address.sin_port));
-    }
-
     /// Starts the ranks as a launcher does, calls `interfere` with their processes when all of them train, and waits.
     std::vector<CommandResult> run_ranks(int ranks, const std::string& fault, const std::vector<std::string>& options,
                                          const std::function<void(const std::vector<pid_t>&)>& interfere = {}) {
@@ -35,12 +25,9 @@ class WatchedRanks : public EmulatedFaults {
             std::vector<std::string> words{"run", ranks == 2 ? "two.plan.json" : "three.plan.json"};
             words.insert(words.end(), options.begin(), options.end());
             CommandOptions with = environment(fault);
-            for (const auto& [name, value] :
-                 {std::pair{"RANK", rank}, {"LOCAL_RANK", rank}, {"WORLD_SIZE", ranks}, {"LOCAL_WORLD_SIZE", ranks}}) {
-                with.environment.push_back(std::string(name) + "=" + std::to_string(value));
-            }
-            with.environment.insert(with.environment.end(), {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port_,
-                                                             "TORCHELASTIC_USE_AGENT_STORE=True"});
+            const std::vector<std::string> own =
+                launcher_.variables(static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+            with.environment.insert(with.environment.end(), own.begin(), own.end());
             const std::size_t before = exec::children_of(getpid()).size();
             threads.emplace_back([this, words, with, &result = results[static_cast<std::size_t>(rank)]] {
                 result = here_.run(words, with);
@@ -74,8 +61,7 @@ class WatchedRanks : public EmulatedFaults {
 
   private:
     /// Stands for the store of torchrun's agent, which listens at MASTER_PORT.
-    const FileDescriptor store_{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    std::string port_;
+    const LikeTorchrun launcher_;
 };
 
 const std::vector<std::string> kLong{"--steps", "1000000", "--quiet"};

@@ -169,6 +169,17 @@ class OperatorsOnGpu : public OnGpu {
         }
     }
 
+    /// Calls body(body, operator) for the first operator of this kind.
+    template <typename Use>
+    static void with_operator(const program::Program& program, OpKind kind, const Use& use) {
+        for (const program::Body& body : program.bodies) {
+            for (const Operator& op : body.operators) {
+                if (op.kind == kind) return use(body, op);
+            }
+        }
+        FAIL() << "no " << name_of(kind);
+    }
+
     std::vector<UpdateRange> updates_;
     RandomStream random_{1, "operators on the GPU"};
     std::uint64_t draws_ = 0;
@@ -181,6 +192,49 @@ TEST_F(OperatorsOnGpu, Gpt2OperatorsMatchTheCpu) {
                              "gelu_backward", "linear_backward_weight", "cross_entropy_backward", "adamw"}) {
         EXPECT_TRUE(seen_.contains(kind)) << kind;
     }
+}
+
+/// The first rotation makes a table, which another stream may use at once.
+TEST_F(OperatorsOnGpu, TwoStreamsMayRotateAtOnce) {
+    const program::Program program = program::lower(program::samples::make_plan({.model = "tiny-llama"}));
+    const OperatorContext context{.model = &program.plan->model};
+    const std::unique_ptr<Device> device = make_cuda_device(0, world_of_one());
+    with_operator(program, OpKind::rope_forward, [&](const program::Body& body, const Operator& op) {
+        Slots first = make_slots(body, op, *device, context.model->vocab);
+        Slots second = make_slots(body, op, *device, context.model->vocab);
+        device->synchronize(device->record(Stream::compute));
+        const BoundOperator one{&op, bind(body, op, first, true)}, other{&op, bind(body, op, second, true)};
+        device->run(Stream::compute, one, context);
+        device->run(Stream::side, other, context);
+        device->synchronize(device->record(Stream::side));
+        CpuOperators().run(op, bind(body, op, second, false), context);
+        expect_near(body, op, op.out[0], second, *device);
+    });
+}
+
+TEST_F(OperatorsOnGpu, ClearFollowsTheTypeOfItsOperand) {
+    const models::ModelSpec model;
+    const OperatorContext context{.model = &model};
+    const std::unique_ptr<Device> device = make_cuda_device(0, world_of_one());
+    std::vector<double> values(8, 1.0);
+    const auto bytes = static_cast<std::int64_t>(values.size() * sizeof(double));
+    std::byte* const memory = device->allocate(bytes);
+    device->copy(Stream::compute, memory, values.data(), bytes);
+    const Operator op{.kind = OpKind::clear, .elements = 8};
+    BoundOperator bound{&op, {}};
+    bound.at.out[0] = memory;
+    bound.at.out_dtype[0] = DType::fp64;
+    device->run(Stream::compute, bound, context);
+    device->copy(Stream::compute, values.data(), memory, bytes);
+    device->synchronize(device->record(Stream::compute));
+    EXPECT_EQ(values, std::vector<double>(8, 0.0));
+}
+
+/// A rank may have no parameters, for instance.
+TEST_F(OperatorsOnGpu, NoBytesAreMemoryToo) {
+    const std::unique_ptr<Device> device = make_cuda_device(0, world_of_one());
+    EXPECT_NE(device->allocate(0), nullptr);
+    EXPECT_NE(device->allocate_host(0), nullptr);
 }
 
 TEST_F(OperatorsOnGpu, LlamaOperatorsMatchTheCpu) {

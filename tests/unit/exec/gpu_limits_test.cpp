@@ -72,5 +72,16 @@ TEST(GpuLimits, RefusalNamesTheUnsupportedFeature) {
     expect_refused(plan, "latent attention");
 }
 
+/// No plan of these models has such a communication, so one is made.
+TEST(GpuLimits, BlocksOfDifferentSizesAreRefused) {
+    program::Program program = program::lower(make_plan({.dp = 2, .data_parallel = DataParallel::zero1}));
+    for (program::Body& body : program.bodies) {
+        for (program::Instruction& instruction : body.instructions) {
+            if (instruction.is_communication) instruction.communication.send_counts = 0;
+        }
+    }
+    EXPECT_THROW(check_runs_on_gpu(program, "the.plan.json"), InputError);
+}
+
 }  // namespace
 }  // namespace orrery::exec
