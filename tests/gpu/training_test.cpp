@@ -12,7 +12,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kSteps = 4;
+constexpr std::int64_t kSteps = 3;
 
 RunTimes train(const program::Program& program, Backend& backend) {
     FlightRecorder recorder;
