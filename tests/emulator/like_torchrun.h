@@ -24,8 +24,13 @@ class LikeTorchrun {
     /// NAME=value, for a rank of a job on this machine alone.
     [[nodiscard]] std::vector<std::string> variables(std::size_t rank, std::size_t ranks) const {
         const std::string number = std::to_string(rank), size = std::to_string(ranks);
-        return {"RANK=" + number,       "LOCAL_RANK=" + number,     "WORLD_SIZE=" + size, "LOCAL_WORLD_SIZE=" + size,
-                "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port_, "TORCHELASTIC_USE_AGENT_STORE=True"};
+        return {"RANK=" + number,
+                "LOCAL_RANK=" + number,
+                "WORLD_SIZE=" + size,
+                "LOCAL_WORLD_SIZE=" + size,
+                "MASTER_ADDR=127.0.0.1",
+                "MASTER_PORT=" + port_,
+                "TORCHELASTIC_USE_AGENT_STORE=True"};
     }
 
   private:
