@@ -1,6 +1,7 @@
 // Private to the CUDA kernels: launch helpers, and sums over a warp and a block.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "kernels/cuda/floats.h"
 #include "kernels/cuda/kernels.h"
 
 namespace orrery::kernels::cuda {
@@ -38,6 +40,19 @@ void launch(StreamHandle stream, dim3 grid, dim3 block, const char* name, void (
     config.stream = stream_of(stream);
     const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
     if (status != cudaSuccess) throw JobError(std::string("CUDA kernel ") + name + ": " + cudaGetErrorString(status));
+}
+
+__device__ inline float get(ConstFloats x, std::int64_t i) {
+    if (x.type == DType::bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(x.data)[i]);
+    return static_cast<const float*>(x.data)[i];
+}
+/// x[i] = value, rounded to the nearest.
+__device__ inline void put(Floats x, std::int64_t i, float value) {
+    if (x.type == DType::bf16) {
+        static_cast<__nv_bfloat16*>(x.data)[i] = __float2bfloat16_rn(value);
+    } else {
+        static_cast<float*>(x.data)[i] = value;
+    }
 }
 
 template <typename T>

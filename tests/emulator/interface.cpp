@@ -1,6 +1,7 @@
 // Holds what the emulated headers declare against the real ones. It is compiled with both, each of which must have
 // these functions with these parameters, and these values. InterfaceTest compares the list with the sources.
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -58,6 +59,8 @@ FUNCTION(ncclResult_t, ncclAllReduce,
 FUNCTION(ncclResult_t, ncclAllGather, (const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
 FUNCTION(ncclResult_t, ncclReduceScatter,
          (const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+
+static_assert(sizeof(__nv_bfloat16) == 2);
 
 VALUE(cudaSuccess, 0)
 VALUE(cudaErrorInvalidValue, 1)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/float16.h"
 #include "core/random.h"
 #include "exec/cpu/cpu_operators.h"
 #include "exec/cuda/cuda_operators.h"
@@ -24,6 +25,7 @@ using program::Stream;
 
 /// Relative to the largest element of an output. fp32 sums of some thousand products differ by less.
 constexpr double kTolerance = 2e-5;
+constexpr double kBf16Tolerance = 1.0 / 128;  // two roundings
 
 /// The memory of one operator's slots: in host memory for the CPU, and a copy of it on the device.
 struct Slots {
@@ -33,8 +35,8 @@ struct Slots {
 
 class OperatorsOnGpu : public OnGpu {
   protected:
-    void compare_all(const std::string& model) {
-        program::Plan sample = program::samples::make_plan({.model = model, .tied = true});
+    void compare_all(const program::samples::Sample& of) {
+        program::Plan sample = program::samples::make_plan(of);
         sample.training.optimizer.clip_norm = 0.5;
         const program::Program program = program::lower(sample);
         const program::Plan& plan = *program.plan;
@@ -84,6 +86,7 @@ class OperatorsOnGpu : public OnGpu {
             const program::Slot& slot = body.slots[s];
             const std::int64_t bytes = std::max<std::int64_t>(slot.bytes, 4096);
             if (slot.decl.dtype == DType::fp32) fill(slots.host[s], bytes);
+            if (slot.decl.dtype == DType::bf16) fill_bf16(slots.host[s], bytes);
             if (slot.decl.dtype == DType::int32) fill_tokens(slots.host[s], bytes, vocab);
             slots.host[s].resize(static_cast<std::size_t>(bytes));
             slots.device[s] = device.allocate(bytes);
@@ -108,6 +111,15 @@ class OperatorsOnGpu : public OnGpu {
         std::memcpy(memory.data(), values.data(), values.size() * sizeof(float));
     }
 
+    void fill_bf16(std::vector<std::byte>& memory, std::int64_t bytes) {
+        std::vector<std::byte> wide;
+        fill(wide, 2 * bytes);
+        std::vector<std::uint16_t> narrow;
+        for (const double value : values_of(wide, DType::fp32)) narrow.push_back(to_bf16(static_cast<float>(value)));
+        memory.resize(static_cast<std::size_t>(bytes));
+        std::memcpy(memory.data(), narrow.data(), memory.size());
+    }
+
     void fill_tokens(std::vector<std::byte>& memory, std::int64_t bytes, std::int64_t vocab) {
         std::vector<std::int32_t> values(static_cast<std::size_t>(bytes) / sizeof(std::int32_t));
         for (std::int32_t& value : values) {
@@ -118,38 +130,53 @@ class OperatorsOnGpu : public OnGpu {
     }
 
     static OperatorPointers bind(const program::Body& body, const Operator& op, Slots& slots, bool on_device) {
-        OperatorPointers at;
-        const auto memory = [&](models::SlotIndex slot) -> void* {
-            if (slot == models::kNoSlot) return nullptr;
-            return on_device ? slots.device[slot] : slots.host[slot].data();
-        };
-        const auto width = [&](models::SlotIndex slot) -> std::int64_t {
-            if (slot == models::kNoSlot || body.slots[slot].decl.shape.empty()) return 0;
-            return body.slots[slot].decl.shape.back();
-        };
-        for (std::size_t i = 0; i < at.in.size(); ++i) {
-            at.in[i] = memory(op.in[i]);
-            at.out[i] = memory(op.out[i]);
-            at.in_width[i] = width(op.in[i]);
-            at.out_width[i] = width(op.out[i]);
-        }
-        at.scratch = memory(op.scratch);
-        if (op.scratch != models::kNoSlot) at.scratch_bytes = body.slots[op.scratch].bytes;
-        return at;
+        return exec::bind(
+            op, [&](models::SlotIndex slot) -> const models::SlotDecl& { return body.slots[slot].decl; },
+            [&](models::SlotIndex slot) -> void* {
+                return on_device ? static_cast<void*>(slots.device[slot]) : slots.host[slot].data();
+            });
     }
 
-    template <typename T>
-    static void expect_near(const std::vector<std::byte>& expected, const std::vector<std::byte>& got,
+    /// Elements as numbers.
+    static std::vector<double> values_of(const std::vector<std::byte>& bytes, DType dtype) {
+        std::vector<double> values;
+        const auto each = [&](auto zero, const auto& value_of) {
+            for (std::size_t at = 0; at + sizeof zero <= bytes.size(); at += sizeof zero) {
+                std::memcpy(&zero, bytes.data() + at, sizeof zero);
+                values.push_back(static_cast<double>(value_of(zero)));
+            }
+        };
+        const auto itself = [](auto value) { return value; };
+        switch (dtype) {
+            case DType::fp64:
+                each(double{}, itself);
+                break;
+            case DType::fp32:
+                each(float{}, itself);
+                break;
+            case DType::bf16:
+                each(std::uint16_t{}, from_bf16);
+                break;
+            case DType::int32:
+                each(std::int32_t{}, itself);
+                break;
+            case DType::int64:
+                each(std::int64_t{}, itself);
+                break;
+            default:
+                each(std::uint8_t{}, itself);
+        }
+        return values;
+    }
+
+    static void expect_near(const std::vector<std::byte>& expected, const std::vector<std::byte>& got, DType dtype,
                             const std::string& where) {
-        std::vector<T> a(expected.size() / sizeof(T));
-        std::vector<T> b(a.size());
-        std::memcpy(a.data(), expected.data(), a.size() * sizeof(T));
-        std::memcpy(b.data(), got.data(), b.size() * sizeof(T));
+        const std::vector<double> a = values_of(expected, dtype), b = values_of(got, dtype);
         double largest = 1e-3;
-        for (const T value : a) largest = std::max(largest, std::abs(static_cast<double>(value)));
+        for (const double value : a) largest = std::max(largest, std::abs(value));
+        const double tolerance = dtype == DType::bf16 ? kBf16Tolerance : kTolerance;
         for (std::size_t i = 0; i < a.size(); ++i) {
-            const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-            ASSERT_LE(difference, kTolerance * largest)
+            ASSERT_LE(std::abs(a[i] - b[i]), tolerance * largest)
                 << where << ", element " << i << ": " << a[i] << " and " << b[i];
         }
     }
@@ -162,11 +189,7 @@ class OperatorsOnGpu : public OnGpu {
         device.synchronize(done);
         device.release(done);
         const std::string where = std::string(name_of(op.kind)) + " -> " + body.slots[slot].decl.name;
-        if (body.slots[slot].decl.dtype == DType::fp64) {
-            expect_near<double>(slots.host[slot], got, where);
-        } else {
-            expect_near<float>(slots.host[slot], got, where);
-        }
+        expect_near(slots.host[slot], got, body.slots[slot].decl.dtype, where);
     }
 
     /// Calls body(body, operator) for the first operator of this kind.
@@ -187,7 +210,7 @@ class OperatorsOnGpu : public OnGpu {
 };
 
 TEST_F(OperatorsOnGpu, Gpt2OperatorsMatchTheCpu) {
-    compare_all("tiny-gpt");
+    compare_all({.model = "tiny-gpt", .tied = true});
     for (const char* kind : {"embedding_backward", "position_backward", "layer_norm_backward", "attention_backward",
                              "gelu_backward", "linear_backward_weight", "cross_entropy_backward", "adamw"}) {
         EXPECT_TRUE(seen_.contains(kind)) << kind;
@@ -238,7 +261,7 @@ TEST_F(OperatorsOnGpu, NoBytesAreMemoryToo) {
 }
 
 TEST_F(OperatorsOnGpu, LlamaOperatorsMatchTheCpu) {
-    compare_all("tiny-llama");
+    compare_all({.model = "tiny-llama", .tied = true});
     for (const char* kind : {"rms_norm_backward", "rope_backward", "attention_backward", "swiglu_backward"}) {
         EXPECT_TRUE(seen_.contains(kind)) << kind;
     }

@@ -119,6 +119,7 @@ cudaError_t queue_grid(const cudaLaunchConfig_t& config, Kernel kernel);
 template <typename T>
 bool is_for_kernels_if_pointer([[maybe_unused]] const T& argument) {
     if constexpr (std::is_pointer_v<T>) return is_for_kernels(argument);
+    if constexpr (requires { argument.data; }) return is_for_kernels_if_pointer(argument.data);
     return true;
 }
 
