@@ -38,6 +38,13 @@ struct ArenaMemory {
 using AxisMembers = program::PerAxis<std::vector<int>>;
 using AxisGroups = program::PerAxis<GroupHandle>;
 
+/// The ranks with which this rank communicates.
+struct Partners {
+    AxisMembers members;
+    program::PerStream<int> peers{};  // of each pipeline stream: the rank at its other end; -1: none
+    Partners() { peers.fill(-1); }
+};
+
 class Backend {
   public:
     Backend() = default;
@@ -62,7 +69,7 @@ class Backend {
     // ---- work -------------------------------------------------------------------------------------------------------
 
     /// Creates the process groups. Collective over all ranks; call it once, before the first post().
-    virtual AxisGroups connect(const AxisMembers& members) = 0;
+    virtual AxisGroups connect(const Partners& partners) = 0;
     /// Appends to a local stream and returns the sequence number there (1 for the first operation). Everything that
     /// `context` points to is read before the call returns.
     virtual std::int64_t run(const LocalWork& work, const OperatorContext& context) = 0;

@@ -66,7 +66,8 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
     const program::Plan& plan = *program_.plan;
     // Before the memory is reserved, because communication over GPUs takes device memory of its own.
     recorder_.enter(RankStage::connecting);
-    groups_ = backend_.connect(find_partners());
+    partners_ = find_partners();
+    groups_ = backend_.connect(partners_);
     recorder_.enter(RankStage::preparing);
     arena_ = std::make_unique<Arena>(program, class_, shards_, backend_);
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
@@ -96,15 +97,15 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
     initialise_weights();
 }
 
-AxisMembers Interpreter::find_partners() {
+Partners Interpreter::find_partners() const {
+    Partners partners;
     program::PerAxis<bool> used{};
-    peers_.fill(-1);
     for (const auto& segments : class_.segment_lists) {
         for (const Segment& segment : segments) {
             for (const Instruction& instruction : program_.bodies[segment.body].instructions) {
                 if (!instruction.is_communication) continue;
                 if (is_pipeline(instruction.stream)) {
-                    int& peer = peers_[instruction.stream];
+                    int& peer = partners.peers[instruction.stream];
                     if (peer < 0) peer = static_cast<int>(program_.peer_of(instruction.stream, rank_));
                 } else {
                     used[instruction.communication.axis] = true;
@@ -114,14 +115,13 @@ AxisMembers Interpreter::find_partners() {
     }
     // Every rank creates its groups in the order of the axes. The members of a group run the same communications, so
     // all of them find the axis in use.
-    AxisMembers members;
     for (const GroupAxis axis : program::kAxes) {
         if (!used[axis]) continue;
         for (const std::int64_t member : program_.group_of(axis, rank_)) {
-            members[axis].push_back(static_cast<int>(member));
+            partners.members[axis].push_back(static_cast<int>(member));
         }
     }
-    return members;
+    return partners;
 }
 
 void Interpreter::initialise_weights() {
@@ -268,7 +268,7 @@ void Interpreter::post(const Cursor& at, const Body& body, const Instruction& in
                             .advice = "raise /training/expert_load/largest in the plan"};
     }
     if (is_pipeline(instruction.stream)) {
-        operation.peer = peers_[instruction.stream];
+        operation.peer = partners_.peers[instruction.stream];
     } else {
         operation.group = groups_[communication.axis];
         // A communicator runs one operation at a time, even if they are on different streams.

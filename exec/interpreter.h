@@ -100,8 +100,7 @@ class Interpreter {
     [[nodiscard]] OperatorPointers pointers_of(const Cursor& at, const program::Body& body,
                                                const models::Operator& op) const;
     void initialise(const program::Parameter& parameter, const UpdateOperator& update);
-    /// The members of the groups that the class communicates in. Also sets the peers of its pipeline transfers.
-    [[nodiscard]] AxisMembers find_partners();
+    [[nodiscard]] Partners find_partners() const;
     /// Fault injection: overwrites this rank's first parameter with NaN.
     void poison_first_parameter();
     /// On a synchronous backend: throws JobError if the loss or the gradient norm is not finite.
@@ -121,7 +120,7 @@ class Interpreter {
     Shards shards_;
     std::vector<UpdateRange> updates_;
     AxisGroups groups_{};
-    program::PerStream<int> peers_{};   // of pipeline stream: the other rank
+    Partners partners_;
     std::vector<BoundOperator> bound_;  // operators of the current instruction
     program::Trace trace_;              // of one step
     struct OnStream {

@@ -51,10 +51,11 @@ std::int64_t CpuBackend::peak_memory_bytes() const {
     return resident_memory().peak_bytes;
 }
 
-AxisGroups CpuBackend::connect(const AxisMembers& members) {
+AxisGroups CpuBackend::connect(const Partners& partners) {
     AxisGroups groups;
     for (const program::GroupAxis axis : program::kAxes) {
-        if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
+        const std::vector<int>& members = partners.members[axis];
+        if (!members.empty()) groups[axis] = transport_.create_group(members);
     }
     progress_ = std::make_unique<ProgressEngine>(transport_);
     return groups;

@@ -21,7 +21,7 @@ class CpuBackend : public Backend {
     void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
-    AxisGroups connect(const AxisMembers& members) override;
+    AxisGroups connect(const Partners& partners) override;
     std::int64_t run(const LocalWork& work, const OperatorContext& context) override;
     [[nodiscard]] bool is_synchronous() const override { return true; }
     std::int64_t post(program::Stream stream, const Operation& operation) override;

@@ -1,101 +1,43 @@
 #include "exec/cuda/communicators.h"
 
-#include <nccl.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <future>
 #include <map>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "core/error.h"
 #include "exec/cuda/check.h"
-#include "kernels/cuda/library.h"
+#include "exec/cuda/communicate.h"
+#include "exec/cuda/nccl.h"
 
 namespace orrery::exec {
-namespace {
 
-using program::CommKind;
-
-/// Variables that NCCL reads when it is loaded; the user's values stay.
-/// - NCCL_LAUNCH_ORDER_IMPLICIT: collectives of different communicators begin in the order in which they were queued,
-/// the
-///   same on all ranks. Otherwise two of them may each hold a part of the devices and wait for the other part.
-/// - NCCL_RUNTIME_CONNECT: connect everything at the start, not when an algorithm is first used, when the device has no
-///   memory left.
-void set_up_environment() {
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
-}
-
-/// The functions of NCCL, which is loaded only if a group has several ranks.
-struct Nccl {
-    Nccl() { set_up_environment(); }
-    kernels::cuda::Library library{"libnccl.so." + std::to_string(NCCL_MAJOR)};
-    decltype(ncclGetUniqueId)* get_id = library.function<decltype(ncclGetUniqueId)>("ncclGetUniqueId");
-    decltype(ncclCommInitRankConfig)* init_rank =
-        library.function<decltype(ncclCommInitRankConfig)>("ncclCommInitRankConfig");
-    decltype(ncclCommSplit)* split = library.function<decltype(ncclCommSplit)>("ncclCommSplit");
-    decltype(ncclCommFinalize)* finalize = library.function<decltype(ncclCommFinalize)>("ncclCommFinalize");
-    decltype(ncclCommDestroy)* destroy = library.function<decltype(ncclCommDestroy)>("ncclCommDestroy");
-    decltype(ncclCommAbort)* abort = library.function<decltype(ncclCommAbort)>("ncclCommAbort");
-    decltype(ncclCommGetAsyncError)* async_error =
-        library.function<decltype(ncclCommGetAsyncError)>("ncclCommGetAsyncError");
-    decltype(ncclGetErrorString)* error_text = library.function<decltype(ncclGetErrorString)>("ncclGetErrorString");
-    decltype(ncclGetLastError)* last_error = library.function<decltype(ncclGetLastError)>("ncclGetLastError");
-    decltype(ncclAllReduce)* all_reduce = library.function<decltype(ncclAllReduce)>("ncclAllReduce");
-    decltype(ncclAllGather)* all_gather = library.function<decltype(ncclAllGather)>("ncclAllGather");
-    decltype(ncclReduceScatter)* reduce_scatter = library.function<decltype(ncclReduceScatter)>("ncclReduceScatter");
-
-    void check(ncclResult_t result, const char* call) const {
-        if (result == ncclSuccess) return;
-        const std::string details = last_error(nullptr);
-        throw JobError(std::string(call) + ": " + error_text(result) + (details.empty() ? "" : ": " + details));
-    }
-};
-
-ncclDataType_t type_of(DType dtype) {
-    switch (dtype) {
-        case DType::fp32:
-            return ncclFloat32;
-        case DType::fp64:
-            return ncclFloat64;
-        case DType::bf16:
-            return ncclBfloat16;
-        case DType::int32:
-            return ncclInt32;
-        case DType::int64:
-            return ncclInt64;
-        default:
-            throw_bug(__FILE__, __LINE__, "DType", "a collective on a type that NCCL does not have");
-    }
-}
-
-}  // namespace
+using program::Stream;
 
 struct Communicators::Impl {
-    struct Group {
-        ncclComm_t comm = nullptr;  // null in a group of one
-        std::int64_t members = 1;
-        std::int64_t me = 0;  // index in the group
-    };
     Transport& transport;
     std::unique_ptr<Nccl> nccl;
     std::vector<ncclComm_t> made;  // of all ranks first, then its parts
     std::map<std::vector<int>, ncclComm_t> by_members;
-    IndexedVector<GroupIndex, Group> groups;
+    IndexedVector<GroupIndex, NcclGroup> groups;
+    program::PerStream<NcclGroup> links{};  // of pipeline streams: the sender and the receiver
     int exceptions = std::uncaught_exceptions();
 
     void make_world();
     void make_parts(const std::vector<std::vector<int>>& of_ranks);
+    void make_links(const program::PerStream<int>& peers);
+    ncclComm_t split(int color, int key, bool shares_buffers);
     void connect(cudaStream_t stream, float* scratch);
+    void wait_for(cudaEvent_t done) const;
     void check_health() const;
     void keep(ncclComm_t comm, const std::vector<int>& ranks);
     void abort_all();
@@ -126,12 +68,51 @@ std::vector<std::string> all_of(Transport& transport, const std::string& mine) {
     return result;
 }
 
+/// One direction of transfers between two pipeline ranks.
+struct Link {
+    program::GroupAxis axis{};
+    int sender = -1, receiver = -1;
+    friend bool operator<(const Link& a, const Link& b) {
+        return std::tie(a.axis, a.sender, a.receiver) < std::tie(b.axis, b.sender, b.receiver);
+    }
+};
+
+/// On every rank the links of all ranks, in the same order.
+std::vector<Link> all_links(Transport& transport, const program::PerStream<int>& peers) {
+    std::string mine;
+    for (const Stream stream : program::kStreams) {
+        if (!is_pipeline(stream) || !is_send(stream) || peers[stream] < 0) continue;
+        mine += text_of({static_cast<int>(program::axis_of(stream)), transport.rank(), peers[stream]});
+    }
+    std::vector<Link> links;
+    for (const std::string& of_rank : all_of(transport, mine)) {
+        const std::vector<int> numbers = ranks_of(of_rank);
+        for (std::size_t i = 0; i + 2 < numbers.size(); i += 3) {
+            links.push_back({static_cast<program::GroupAxis>(numbers[i]), numbers[i + 1], numbers[i + 2]});
+        }
+    }
+    std::sort(links.begin(), links.end());
+    return links;
+}
+
+/// Removes links of which no two have a common rank, as many as come first.
+std::vector<Link> take_disjoint(std::vector<Link>& links) {
+    std::vector<Link> taken, left;
+    std::set<int> ranks;
+    for (const Link& one : links) {
+        const bool is_free = !ranks.contains(one.sender) && !ranks.contains(one.receiver);
+        (is_free ? taken : left).push_back(one);
+        if (is_free) ranks.insert({one.sender, one.receiver});
+    }
+    links = std::move(left);
+    return taken;
+}
+
 }  // namespace
 
 void Communicators::Impl::keep(ncclComm_t comm, const std::vector<int>& ranks) {
     made.push_back(comm);
     by_members[ranks] = comm;
-    transport.recorder().count_instruction();
 }
 
 /// The communicator of all ranks.
@@ -149,6 +130,18 @@ void Communicators::Impl::make_world() {
     std::vector<int> ranks(static_cast<std::size_t>(transport.world_size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     keep(comm, ranks);
+    transport.recorder().count_instruction();
+}
+
+/// The part of the communicator of all ranks for those with this color, in the order of the keys; null for no color.
+/// Collective over all ranks.
+ncclComm_t Communicators::Impl::split(int color, int key, bool shares_buffers) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.splitShare = shares_buffers ? 1 : 0;
+    ncclComm_t part = nullptr;
+    nccl->check(nccl->split(made.front(), color, key, &part, &config), "ncclCommSplit");
+    transport.recorder().count_instruction();
+    return part;
 }
 
 /// The communicators of an axis, whose groups have no common rank. Groups that have one already are left out.
@@ -158,31 +151,63 @@ void Communicators::Impl::make_parts(const std::vector<std::vector<int>>& of_ran
     // All ranks take part in a split, those without a new group as members of no part. Whether any has one is the same
     // question on all of them.
     if (transport.first_of(is_new ? "new" : "").empty()) return;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.splitShare = 1;
-    ncclComm_t part = nullptr;
     const int color = is_new ? mine.front() : NCCL_SPLIT_NOCOLOR;
     const auto key = static_cast<int>(std::find(mine.begin(), mine.end(), transport.rank()) - mine.begin());
-    nccl->check(nccl->split(made.front(), color, key, &part, &config), "ncclCommSplit");
+    const ncclComm_t part = split(color, key, true);
     if (is_new) keep(part, mine);
 }
 
-/// Runs a collective on every communicator, which also shows that each works. Waits by asking, because a communicator
-/// that has failed never completes it.
-void Communicators::Impl::connect(cudaStream_t stream, float* scratch) {
+/// The communicators of pipeline transfers. Each of several splits makes those of pairs without a common rank.
+void Communicators::Impl::make_links(const program::PerStream<int>& peers) {
+    const int me = transport.rank();
+    std::vector<Link> links_of_all = all_links(transport, peers);
+    while (!links_of_all.empty()) {
+        const std::vector<Link> now = take_disjoint(links_of_all);
+        const auto mine = std::find_if(now.begin(), now.end(),
+                                       [&](const Link& one) { return one.sender == me || one.receiver == me; });
+        if (mine == now.end()) {
+            split(NCCL_SPLIT_NOCOLOR, 0, false);
+            continue;
+        }
+        const bool sends = mine->sender == me;
+        const ncclComm_t comm = split(mine->sender, sends ? 0 : 1, false);
+        made.push_back(comm);
+        for (const Stream stream : program::kStreams) {
+            if (is_pipeline(stream) && program::axis_of(stream) == mine->axis && is_send(stream) == sends) {
+                links[stream] = {.comm = comm, .members = 2, .me = sends ? 0 : 1};
+            }
+        }
+    }
+}
+
+/// Waits by asking, because a communicator that has failed never completes its operation.
+void Communicators::Impl::wait_for(cudaEvent_t done) const {
     constexpr std::chrono::microseconds kPollInterval{100};
+    for (cudaError_t state = cudaErrorNotReady; state == cudaErrorNotReady;) {
+        check_health();
+        state = cudaEventQuery(done);
+        if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
+        std::this_thread::sleep_for(kPollInterval);
+    }
+    static_cast<void>(cudaGetLastError());  // of the queries that were not ready
+}
+
+/// Runs an operation on every communicator, in the order in which they were made, which also shows that each works.
+void Communicators::Impl::connect(cudaStream_t stream, float* scratch) {
     cudaEvent_t done = nullptr;
     check_cuda(cudaEventCreate(&done), "cudaEventCreate");
     for (const ncclComm_t comm : made) {
-        nccl->check(nccl->all_reduce(scratch, scratch, 1, ncclFloat32, ncclSum, comm, stream), "ncclAllReduce");
-        check_cuda(cudaEventRecord(done, stream), "cudaEventRecord");
-        for (cudaError_t state = cudaErrorNotReady; state == cudaErrorNotReady;) {
-            check_health();
-            state = cudaEventQuery(done);
-            if (state != cudaErrorNotReady) check_cuda(state, "cudaEventQuery");
-            std::this_thread::sleep_for(kPollInterval);
+        const auto link =
+            std::find_if(links.begin(), links.end(), [&](const NcclGroup& one) { return one.comm == comm; });
+        if (link == links.end()) {
+            nccl->check(nccl->all_reduce(scratch, scratch, 1, ncclFloat32, ncclSum, comm, stream), "ncclAllReduce");
+        } else if (link->me == 0) {
+            nccl->check(nccl->send(scratch, 1, ncclFloat32, 1, comm, stream), "ncclSend");
+        } else {
+            nccl->check(nccl->receive(scratch, 1, ncclFloat32, 0, comm, stream), "ncclRecv");
         }
-        static_cast<void>(cudaGetLastError());  // of the queries that were not ready
+        check_cuda(cudaEventRecord(done, stream), "cudaEventRecord");
+        wait_for(done);
         transport.recorder().count_instruction();
     }
     check_cuda(cudaEventDestroy(done), "cudaEventDestroy");
@@ -196,16 +221,19 @@ void Communicators::Impl::check_health() const {
     }
 }
 
-Communicators::Communicators(const AxisMembers& members, Transport& transport, kernels::cuda::StreamHandle stream,
+Communicators::Communicators(const Partners& partners, Transport& transport, kernels::cuda::StreamHandle stream,
                              float* scratch)
     : impl_(new Impl{.transport = transport}) {
+    const AxisMembers& members = partners.members;
     program::PerAxis<std::vector<std::string>> texts;  // by rank: its group on the axis, "" if that has no other member
     for (const program::GroupAxis axis : program::kAxes) {
         texts[axis] = all_of(transport, members[axis].size() > 1 ? text_of(members[axis]) : "");
     }
-    const bool any = std::any_of(texts.begin(), texts.end(), [](const std::vector<std::string>& of_axis) {
+    const bool any_group = std::any_of(texts.begin(), texts.end(), [](const std::vector<std::string>& of_axis) {
         return std::any_of(of_axis.begin(), of_axis.end(), [](const std::string& one) { return !one.empty(); });
     });
+    const bool transfers = std::any_of(partners.peers.begin(), partners.peers.end(), [](int one) { return one >= 0; });
+    const bool any = any_group || !transport.first_of(transfers ? "transfers" : "").empty();
     if (any) impl_->make_world();
     for (const program::GroupAxis axis : program::kAxes) {
         std::vector<std::vector<int>> of_ranks;
@@ -216,10 +244,13 @@ Communicators::Communicators(const AxisMembers& members, Transport& transport, k
         groups_[axis].index = group;
         if (members[axis].size() < 2) continue;
         const auto me = std::find(members[axis].begin(), members[axis].end(), transport.rank());
-        impl_->groups.back() = {impl_->by_members.at(members[axis]), std::ssize(members[axis]),
-                                me - members[axis].begin()};
+        impl_->groups.back() = {.comm = impl_->by_members.at(members[axis]),
+                                .members = static_cast<int>(members[axis].size()),
+                                .me = static_cast<int>(me - members[axis].begin())};
     }
-    if (any) impl_->connect(static_cast<cudaStream_t>(stream.stream), scratch);
+    if (!any) return;
+    impl_->make_links(partners.peers);
+    impl_->connect(static_cast<cudaStream_t>(stream.stream), scratch);
 }
 
 /// Ends communication that other ranks will never complete. NCCL may itself wait forever here, so a thread of its own
@@ -246,93 +277,9 @@ Communicators::~Communicators() {
     for (auto comm = impl_->made.rbegin(); comm != impl_->made.rend(); ++comm) impl_->nccl->destroy(*comm);
 }
 
-namespace {
-
-ncclRedOp_t reduction_of(program::ReduceOp reduce) {
-    switch (reduce) {
-        case program::ReduceOp::sum:
-            return ncclSum;
-        case program::ReduceOp::max:
-            return ncclMax;
-        case program::ReduceOp::mean:
-            return ncclAvg;
-    }
-    throw_bug(__FILE__, __LINE__, "ReduceOp", "a reduction that NCCL does not have");
-}
-
-/// Zeroes the other ranks' blocks of the input after an in-place reduce-scatter.
-void clear_others(const Operation& operation, std::size_t block_bytes, std::size_t bytes, cudaStream_t stream) {
-    auto* const whole = static_cast<std::byte*>(const_cast<void*>(operation.in));
-    auto* const own = static_cast<std::byte*>(operation.out);
-    const auto before = static_cast<std::size_t>(own - whole);
-    check_cuda(cudaMemsetAsync(whole, 0, before, stream), "cudaMemsetAsync");
-    check_cuda(cudaMemsetAsync(own + block_bytes, 0, bytes - before - block_bytes, stream), "cudaMemsetAsync");
-}
-
-/// The elements that a member of a ring sends in an all-reduce: first all blocks but one, to sum them, then all blocks
-/// but one that are summed. The blocks differ by at most one element.
-std::int64_t all_reduce_elements(std::int64_t elements, std::int64_t members, std::int64_t me) {
-    const auto block = [&](std::int64_t at) {
-        return elements / members + (at % members < elements % members ? 1 : 0);
-    };
-    return 2 * elements - block(me + 1) - block(me + 2);
-}
-
-/// out += sum. Sends nothing.
-std::int64_t add_up(kernels::cuda::StreamHandle stream, const Operation& operation, const void* sum,
-                    std::int64_t elements) {
-    ORRERY_CHECK(operation.dtype == DType::fp32, "only sums of fp32 accumulate on CUDA");
-    kernels::cuda::add(stream, elements, static_cast<const float*>(sum), static_cast<float*>(operation.out));
-    return 0;
-}
-
-}  // namespace
-
-std::int64_t Communicators::communicate(kernels::cuda::StreamHandle handle, const Operation& operation) {
-    ORRERY_CHECK(operation.group.valid() && operation.counts.send == nullptr && !operation.pace.has_value(),
-                 "a communication that NCCL does not support");
-    const Impl::Group& group = impl_->groups[operation.group.index];
-    auto* stream = static_cast<cudaStream_t>(handle.stream);
-    const std::int64_t bytes = operation.elements * size_of(operation.dtype);
-    if (group.comm == nullptr) {
-        if (operation.accumulates) return add_up(handle, operation, operation.in, operation.elements);
-        if (operation.in == operation.out) return 0;
-        check_cuda(cudaMemcpyAsync(operation.out, operation.in, static_cast<std::size_t>(bytes),
-                                   cudaMemcpyDeviceToDevice, stream),
-                   "cudaMemcpyAsync");
-        return 0;
-    }
-    const auto elements = static_cast<std::size_t>(operation.elements);
-    const std::size_t block = elements / static_cast<std::size_t>(group.members);
-    const ncclDataType_t type = type_of(operation.dtype);
-    const ncclRedOp_t reduce = reduction_of(operation.reduce);
-    const Nccl& nccl = *impl_->nccl;
-    const std::int64_t sent = bytes / group.members * (group.members - 1);
-    switch (operation.kind) {
-        case CommKind::all_reduce:
-            nccl.check(nccl.all_reduce(operation.in, operation.out, elements, type, reduce, group.comm, stream),
-                       "ncclAllReduce");
-            return all_reduce_elements(operation.elements, group.members, group.me) * size_of(operation.dtype);
-        case CommKind::all_gather:
-            nccl.check(nccl.all_gather(operation.in, operation.out, block, type, group.comm, stream), "ncclAllGather");
-            return sent;
-        case CommKind::reduce_scatter: {
-            // The input of one that accumulates is not needed afterwards, so that this rank's block of it can take the
-            // sum.
-            const std::size_t block_bytes = block * static_cast<std::size_t>(size_of(operation.dtype));
-            auto* const own = static_cast<std::byte*>(const_cast<void*>(operation.in)) +
-                              static_cast<std::size_t>(group.me) * block_bytes;
-            void* const out = operation.accumulates ? own : operation.out;
-            nccl.check(nccl.reduce_scatter(operation.in, out, block, type, reduce, group.comm, stream),
-                       "ncclReduceScatter");
-            if (operation.accumulates) add_up(handle, operation, own, static_cast<std::int64_t>(block));
-            if (operation.consumes) clear_others(operation, block_bytes, static_cast<std::size_t>(bytes), stream);
-            return sent;
-        }
-        default:
-            throw_bug(__FILE__, __LINE__, "CommKind",
-                      std::string(program::name_of(operation.kind)) + " does not run on NCCL");
-    }
+std::int64_t Communicators::communicate(kernels::cuda::StreamHandle stream, Stream on, const Operation& operation) {
+    const NcclGroup& group = is_pipeline(on) ? impl_->links[on] : impl_->groups[operation.group.index];
+    return queue_communication(impl_->nccl.get(), group, stream, operation);
 }
 
 void Communicators::check_health() const {

@@ -114,7 +114,7 @@ class CudaDevice : public Device {
         operators_->run({stream(on)}, *one.op, one.at, context);
     }
     std::int64_t communicate(Stream on, const Operation& operation) override {
-        return communicators_->communicate({stream(on)}, operation);
+        return communicators_->communicate({stream(on)}, on, operation);
     }
 
     Event record(Stream on) override {
@@ -153,12 +153,12 @@ class CudaDevice : public Device {
         free_events_.push_back(event);
     }
 
-    AxisGroups connect(const AxisMembers& members) override {
+    AxisGroups connect(const Partners& partners) override {
         constexpr std::int64_t kScratchBytes = 256;
         std::byte* const scratch = allocate(kScratchBytes);
         if (scratch == nullptr) throw JobError("cudaMalloc: no device memory to connect the ranks");
         communicators_ =
-            std::make_unique<Communicators>(members, transport_, kernels::cuda::StreamHandle{stream(Stream::compute)},
+            std::make_unique<Communicators>(partners, transport_, kernels::cuda::StreamHandle{stream(Stream::compute)},
                                             reinterpret_cast<float*>(scratch));
         return communicators_->groups();
     }

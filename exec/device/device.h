@@ -43,7 +43,8 @@ class Device {
     /// Runs an operator of any kind except load_tokens, load_targets and host_wait. Everything that `context` points to
     /// is read before the call returns.
     virtual void run(program::Stream stream, const BoundOperator& one, const OperatorContext& context) = 0;
-    /// Returns the bytes that this rank sends to the others.
+    /// Returns the bytes that this rank sends to the others. Counts are in host memory and are read before the call
+    /// returns.
     virtual std::int64_t communicate(program::Stream stream, const Operation& operation) = 0;
 
     // ---- events -----------------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ class Device {
     // ---- others -----------------------------------------------------------------------------------------------------
 
     /// Collective over all ranks.
-    virtual AxisGroups connect(const AxisMembers& members) = 0;
+    virtual AxisGroups connect(const Partners& partners) = 0;
     [[nodiscard]] virtual std::map<std::string, std::string> describe() const = 0;
 };
 

@@ -56,8 +56,12 @@ std::int64_t DeviceBackend::peak_memory_bytes() const {
     return device_->used_bytes();  // use does not grow later: all memory is reserved before the first step
 }
 
-AxisGroups DeviceBackend::connect(const AxisMembers& members) {
-    return device_->connect(members);
+AxisGroups DeviceBackend::connect(const Partners& partners) {
+    const AxisGroups groups = device_->connect(partners);
+    for (const program::GroupAxis axis : program::kAxes) {
+        if (groups[axis].valid()) members_of_group_[groups[axis].index] = std::ssize(partners.members[axis]);
+    }
+    return groups;
 }
 
 void DeviceBackend::hold(Stream stream, const Dependencies& after) {
@@ -76,7 +80,7 @@ void DeviceBackend::hold(Stream stream, const Dependencies& after) {
 }
 
 std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& context) {
-    if (work.stream == Stream::host) return run_on_host(work);
+    if (work.stream == Stream::host) return run_on_host(work, context);
     hold(work.stream, work.after);
     Queue& own = queues_[work.stream];
     Entry entry{.sequence = ++own.issued, .begin = device_->record(work.stream), .times = work.times};
@@ -92,20 +96,40 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
     return own.issued;
 }
 
-std::int64_t DeviceBackend::run_on_host(const LocalWork& work) {
+/// Updates in host memory run here while the device goes on with what is queued.
+std::int64_t DeviceBackend::run_on_host(const LocalWork& work, const OperatorContext& context) {
     for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
-    for (const BoundOperator& one : work.operators) {
-        ORRERY_CHECK(one.op->kind == OpKind::host_wait, "the host stream of a GPU rank only runs host_wait");
-    }
-    work.times->ready_ns = work.times->begin_ns = work.times->end_ns = now_ns();
+    work.times->ready_ns = work.times->begin_ns = now_ns();
+    for (const BoundOperator& one : work.operators) on_host_.run(*one.op, one.at, context);
+    work.times->end_ns = now_ns();
     return ++queues_[Stream::host].issued;
+}
+
+/// The device's library needs the counts when the operation is queued, but they are results of operations on the
+/// device: waits until these are done.
+Operation DeviceBackend::with_counts_on_host(Stream stream, const Operation& operation, Entry& entry) {
+    Operation result = operation;
+    const std::int64_t count = members_of_group_.at(operation.group.index) * operation.counts.counts_per_member;
+    for (const std::int64_t** counts : {&result.counts.send, &result.counts.receive}) {
+        const std::int64_t bytes = count * size_of(DType::int64);
+        const Block block = take_block(bytes);
+        device_->copy(stream, block.memory, *counts, bytes);
+        *counts = reinterpret_cast<const std::int64_t*>(block.memory);
+        entry.blocks.push_back(block);
+    }
+    const Device::Event copied = device_->record(stream);
+    wait_for(stream, entry.sequence, copied);
+    device_->release(copied);
+    return result;
 }
 
 std::int64_t DeviceBackend::post(Stream stream, const Operation& operation) {
     hold(stream, operation.after);
     Queue& own = queues_[stream];
     Entry entry{.sequence = ++own.issued, .begin = device_->record(stream), .times = operation.times};
-    bytes_sent_[stream] += device_->communicate(stream, operation);
+    const bool has_counts = operation.counts.send != nullptr;
+    bytes_sent_[stream] +=
+        device_->communicate(stream, has_counts ? with_counts_on_host(stream, operation, entry) : operation);
     entry.end = device_->record(stream);
     own.entries.push_back(std::move(entry));
     return own.issued;
@@ -184,17 +208,17 @@ std::string DeviceBackend::describe_pending() {
     return text;
 }
 
-void DeviceBackend::wait_for(Stream stream, const Entry& entry) {
-    if (queues_[stream].complete > 0 || device_->is_complete(entry.end)) return;
-    recorder_.wait_for({stream, std::max<std::int64_t>(entry.sequence, 1)});
-    device_->synchronize(entry.end, [this] { look_around(); });
+void DeviceBackend::wait_for(Stream stream, std::int64_t sequence, Device::Event event) {
+    if (device_->is_complete(event)) return;
+    recorder_.wait_for({stream, std::max<std::int64_t>(sequence, 1)});
+    device_->synchronize(event, [this] { look_around(); });
     recorder_.stop_waiting();
 }
 
 void DeviceBackend::finish_oldest(Stream stream) {
     Queue& queue = queues_[stream];
     Entry& entry = queue.entries.front();
-    wait_for(stream, entry);
+    if (queue.complete == 0) wait_for(stream, entry.sequence, entry.end);
     if (queue.complete > 0) {
         --queue.complete;
     } else {

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "exec/backend.h"
+#include "exec/cpu/cpu_operators.h"
 #include "exec/device/device.h"
 #include "exec/faults/recorder.h"
 
@@ -23,7 +25,7 @@ class DeviceBackend : public Backend {
     void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) override;
     [[nodiscard]] std::int64_t peak_memory_bytes() const override;
 
-    AxisGroups connect(const AxisMembers& members) override;
+    AxisGroups connect(const Partners& partners) override;
     std::int64_t run(const LocalWork& work, const OperatorContext& context) override;
     [[nodiscard]] bool is_synchronous() const override { return false; }
     std::int64_t post(program::Stream stream, const Operation& operation) override;
@@ -59,10 +61,12 @@ class DeviceBackend : public Backend {
     };
 
     void hold(program::Stream stream, const Dependencies& after);
-    std::int64_t run_on_host(const LocalWork& work);
+    [[nodiscard]] Operation with_counts_on_host(program::Stream stream, const Operation& operation, Entry& entry);
+    std::int64_t run_on_host(const LocalWork& work, const OperatorContext& context);
     void load(program::Stream stream, const BoundOperator& one, const OperatorContext& context, Entry& entry);
     void finish_oldest(program::Stream stream);
-    void wait_for(program::Stream stream, const Entry& entry);
+    /// `sequence`: of the instruction on the stream that the host waits for.
+    void wait_for(program::Stream stream, std::int64_t sequence, Device::Event event);
     void look_around();
     [[nodiscard]] std::string describe_pending();
     void copy_now(void* to, const void* from, std::int64_t bytes);
@@ -70,6 +74,8 @@ class DeviceBackend : public Backend {
 
     std::unique_ptr<Device> device_;
     FlightRecorder& recorder_;
+    CpuOperators on_host_;                                 // for operators whose operands are in host memory
+    std::map<GroupIndex, std::int64_t> members_of_group_;  // their number
     program::PerStream<Queue> queues_;
     program::PerStream<std::int64_t> bytes_sent_{};
     bool reserved_ = false;

@@ -10,19 +10,10 @@ namespace {
 constexpr const char* kRunsOnGpus =
     "what the executor runs on GPUs: dense decoders such as GPT-2 and Llama, in fp32, with dp and tp";
 
-/// Whether exec/cuda/communicators.cpp has collectives of this kind.
-bool runs_on_nccl(program::CommKind kind) {
-    using program::CommKind;
-    return kind == CommKind::all_reduce || kind == CommKind::all_gather || kind == CommKind::reduce_scatter;
-}
-
 /// What the GPU backend lacks to run the instruction; "" if it can run it.
 std::string refused_on_gpu(const program::Body& body, const program::Instruction& instruction) {
     if (instruction.is_communication) {
         const program::Communication& communication = instruction.communication;
-        if (is_pipeline(instruction.stream)) return "transfers between pipeline stages";
-        if (!runs_on_nccl(communication.kind)) return std::string(program::name_of(communication.kind));
-        if (communication.send_counts != models::kNoSlot) return "blocks of different sizes";
         const bool other_sum = communication.accumulates && communication.dtype != DType::fp32;
         return other_sum ? "sums of " + std::string(name_of(communication.dtype)) + " that accumulate" : "";
     }

@@ -76,10 +76,11 @@ std::int64_t PacedBackend::peak_memory_bytes() const {
     return resident_memory().peak_bytes;
 }
 
-AxisGroups PacedBackend::connect(const AxisMembers& members) {
+AxisGroups PacedBackend::connect(const Partners& partners) {
     AxisGroups groups;
     for (const program::GroupAxis axis : program::kAxes) {
-        if (!members[axis].empty()) groups[axis] = transport_.create_group(members[axis]);
+        const std::vector<int>& members = partners.members[axis];
+        if (!members.empty()) groups[axis] = transport_.create_group(members);
     }
     // All ranks create the groups of the pairs in the same order (axis, sender, receiver), so that the creations cannot
     // deadlock.

@@ -61,4 +61,21 @@ struct Operation {
     std::optional<Pace> pace;  // for engines with a Pacing; of the fields above only `group` and `after` are used
 };
 
+/// For the member `me` of `members`. `peer`: of a send or recv, as an index among them.
+[[nodiscard]] inline CollectiveArguments arguments_of(const Operation& operation, int members, int me, int peer) {
+    return {.kind = operation.kind,
+            .reduce = operation.reduce,
+            .dtype = operation.dtype,
+            .elements = operation.elements,
+            .in = operation.in,
+            .out = operation.out,
+            .members = members,
+            .me = me,
+            .peer = peer,
+            .root = operation.root,
+            .accumulates = operation.accumulates,
+            .consumes = operation.consumes,
+            .counts = operation.counts};
+}
+
 }  // namespace orrery::exec

@@ -74,25 +74,11 @@ Posted ProgressEngine::Impl::prepare(Stream stream, const Operation& operation) 
 }
 
 CollectiveArguments ProgressEngine::Impl::arguments_of(const Operation& operation) const {
-    CollectiveArguments arguments{.kind = operation.kind,
-                                  .reduce = operation.reduce,
-                                  .dtype = operation.dtype,
-                                  .elements = operation.elements,
-                                  .in = operation.in,
-                                  .out = operation.out,
-                                  .root = operation.root,
-                                  .accumulates = operation.accumulates,
-                                  .consumes = operation.consumes,
-                                  .counts = operation.counts};
     if (operation.kind == CommKind::send || operation.kind == CommKind::recv) {
-        arguments.members = mpi.world_size;
-        arguments.me = mpi.rank;
-        arguments.peer = operation.peer;
-    } else {
-        arguments.members = static_cast<int>(transport.members(operation.group).size());
-        arguments.me = mpi.groups[operation.group.index].me;
+        return exec::arguments_of(operation, mpi.world_size, mpi.rank, operation.peer);
     }
-    return arguments;
+    return exec::arguments_of(operation, static_cast<int>(transport.members(operation.group).size()),
+                              mpi.groups[operation.group.index].me, 0);
 }
 
 // The collective that a paced operation runs in place of its data: the maximum of the members' ready times.

@@ -16,8 +16,12 @@ Library::Library(const std::string& name) : name_(name) {
     }
 }
 
+void* Library::look_up(const char* name) const {
+    return dlsym(handle_, name);
+}
+
 void* Library::address(const char* name) const {
-    void* found = dlsym(handle_, name);
+    void* found = look_up(name);
     if (found == nullptr) throw JobError(name_ + " has no function " + name);
     return found;
 }

@@ -17,8 +17,15 @@ class Library {
         return reinterpret_cast<Function*>(address(name));
     }
 
+    /// Null if the library does not have it.
+    template <typename Function>
+    [[nodiscard]] Function* find(const char* name) const {
+        return reinterpret_cast<Function*>(look_up(name));
+    }
+
   private:
     [[nodiscard]] void* address(const char* name) const;
+    [[nodiscard]] void* look_up(const char* name) const;
 
     std::string name_;
     void* handle_ = nullptr;  // never closed: the library's threads and exit handlers may outlive this object

@@ -78,7 +78,7 @@ class MemoryOnly : public Backend {
     void write(void*, std::int64_t, const std::function<void(std::byte*)>&) override { refuse(); }
     void read(const void*, std::int64_t, const std::function<void(const std::byte*)>&) override { refuse(); }
     [[nodiscard]] std::int64_t peak_memory_bytes() const override { refuse(); }
-    AxisGroups connect(const AxisMembers&) override { refuse(); }
+    AxisGroups connect(const Partners&) override { refuse(); }
     std::int64_t run(const LocalWork&, const OperatorContext&) override { refuse(); }
     [[nodiscard]] bool is_synchronous() const override { return true; }
     std::int64_t post(program::Stream, const Operation&) override { refuse(); }

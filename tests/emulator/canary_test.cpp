@@ -119,11 +119,17 @@ TEST(AsynchronousErrorsDeathTest, APointerToPageableMemoryIsAnIllegalAddress) {
               0);
 }
 
-/// Two ranks, as processes, with two communicators. Each queues a collective on each of them, on two streams; the ranks
-/// in different orders if `swapped`. Returns the exit codes.
-std::vector<int> two_ranks(bool swapped, bool one_at_a_time, bool same_collectives = true) {
-    ncclUniqueId ids[2];
-    for (ncclUniqueId& id : ids) EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+/// How two ranks, as processes, use two communicators.
+struct TwoRanks {
+    bool swapped = false;          // each rank queues its collectives in another order
+    bool one_at_a_time = false;    // EMULATED_CUDA_ONE_COLLECTIVE
+    bool shares_resources = true;  // the communicators
+    bool same_collectives = true;
+};
+/// Each rank queues a collective on each communicator, on two streams. Returns the exit codes.
+std::vector<int> two_ranks(const TwoRanks& as) {
+    ncclUniqueId id;
+    EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
     std::vector<pid_t> children;
     for (int rank = 0; rank < 2; ++rank) {
         const pid_t child = fork();
@@ -134,15 +140,17 @@ std::vector<int> two_ranks(bool swapped, bool one_at_a_time, bool same_collectiv
         setenv("RANK", std::to_string(rank).c_str(), 1);
         setenv("EMULATED_CUDA_PATIENCE_S", "2", 1);
         setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
-        if (one_at_a_time) setenv("EMULATED_CUDA_ONE_COLLECTIVE", "1", 1);
+        if (as.one_at_a_time) setenv("EMULATED_CUDA_ONE_COLLECTIVE", "1", 1);
         ncclComm_t comms[2];
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        for (int c = 0; c < 2; ++c) EXPECT_EQ(ncclCommInitRankConfig(&comms[c], 2, ids[c], rank, &config), ncclSuccess);
+        config.splitShare = as.shares_resources ? 1 : 0;
+        EXPECT_EQ(ncclCommInitRankConfig(&comms[0], 2, id, rank, &config), ncclSuccess);
+        EXPECT_EQ(ncclCommSplit(comms[0], 0, rank, &comms[1], &config), ncclSuccess);
         const Stream streams[2];
         const Floats data[2]{Floats(32), Floats(32)};
         for (int turn = 0; turn < 2; ++turn) {
-            const int c = swapped && rank == 1 ? 1 - turn : turn;
-            const std::size_t count = same_collectives || rank == 0 ? 32 : 16;
+            const int c = as.swapped && rank == 1 ? 1 - turn : turn;
+            const std::size_t count = as.same_collectives || rank == 0 ? 32 : 16;
             EXPECT_CUDA(launch(streams[c], 1, 32, fill_kernel, data[c].data(), static_cast<float>(rank + c)));
             EXPECT_EQ(ncclAllReduce(data[c].data(), data[c].data(), count, ncclFloat32, ncclSum, comms[c], streams[c]),
                       ncclSuccess);
@@ -195,16 +203,17 @@ TEST(CollectivesDeathTest, OfOneCommunicatorKeepTheirOrderOnTwoStreams) {
 }
 
 TEST(CollectivesDeathTest, InOneOrderEnd) {
-    EXPECT_EQ(two_ranks(false, true), (std::vector<int>{0, 0}));
-    EXPECT_EQ(two_ranks(false, false), (std::vector<int>{0, 0}));
+    EXPECT_EQ(two_ranks({.one_at_a_time = true}), (std::vector<int>{0, 0}));
+    EXPECT_EQ(two_ranks({}), (std::vector<int>{0, 0}));
 }
 
-TEST(CollectivesDeathTest, InDifferentOrdersAreFoundWhereADeviceHoldsOne) {
-    EXPECT_EQ(two_ranks(true, true), (std::vector<int>{-SIGABRT, -SIGABRT}));
+TEST(CollectivesDeathTest, InDifferentOrdersAreFoundWhereTheyShareResources) {
+    EXPECT_EQ(two_ranks({.swapped = true, .one_at_a_time = true}), (std::vector<int>{-SIGABRT, -SIGABRT}));
+    EXPECT_EQ(two_ranks({.swapped = true, .one_at_a_time = true, .shares_resources = false}), (std::vector<int>{0, 0}));
 }
 
 TEST(CollectivesDeathTest, ThatDifferAreFound) {
-    const std::vector<int> codes = two_ranks(false, false, false);
+    const std::vector<int> codes = two_ranks({.same_collectives = false});
     EXPECT_TRUE(codes[0] == -SIGABRT || codes[1] == -SIGABRT);
 }
 

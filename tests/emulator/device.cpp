@@ -266,8 +266,8 @@ void Device::drop(const void* communicator) {
         for (Operation& one : stream->queue) {
             if (!one.collective.has_value() || one.collective->communicator != communicator) continue;
             one.step = [] { return Progress::done; };
+            if (one.has_begun) --begun_[one.collective->family];
             one.collective.reset();
-            if (one.has_begun) --begun_;
             collectives_pending_.erase(one.number);
         }
     }
@@ -336,7 +336,8 @@ bool Device::may_run(const Operation& operation) const {
 
 /// A communicator runs its collectives one after the other, on whatever streams they are.
 bool Device::may_begin(const Operation& collective) const {
-    if (one_collective_ && begun_ > 0) return false;
+    const auto begun = begun_.find(collective.collective->family);
+    if (one_collective_ && begun != begun_.end() && begun->second > 0) return false;
     for (const auto& [number, where] : collectives_pending_) {
         if (number >= collective.number) break;
         if (where.second.communicator == collective.collective->communicator) return false;
@@ -351,7 +352,7 @@ bool Device::run(std::unique_lock<std::mutex>& lock, CUstream_st& stream) {
     Operation& operation = stream.queue.front();  // stays in place while the host queues others
     if (operation.collective.has_value()) {
         running_ = operation.collective->communicator;
-        if (!operation.has_begun) ++begun_;
+        if (!operation.has_begun) ++begun_[operation.collective->family];
     }
     operation.has_begun = true;
     lock.unlock();
@@ -367,7 +368,7 @@ bool Device::run(std::unique_lock<std::mutex>& lock, CUstream_st& stream) {
     running_ = nullptr;
     if (progress == Progress::waits) return false;
     if (operation.collective.has_value()) {
-        --begun_;
+        --begun_[operation.collective->family];
         collectives_pending_.erase(operation.number);
     }
     if (operation.records) {
@@ -440,7 +441,7 @@ void Device::drop_all() {
     for (CUstream_st* const stream : streams_) stream->queue.clear();
     collectives_pending_.clear();
     demand_.clear();
-    begun_ = 0;
+    begun_.clear();
 }
 
 std::string Device::describe() const {

@@ -12,7 +12,8 @@
 //   EMULATED_CUDA_DEVICES          number of devices; default 8
 //   EMULATED_CUDA_MEMORY_MIB       memory of a device; default 4096
 //   EMULATED_CUDA_DRIVER           version of the driver, as 13000; 0: none. Default: that of the toolkit
-//   EMULATED_CUDA_ONE_COLLECTIVE   1: a collective occupies the device, so that the next one waits until it has ended
+//   EMULATED_CUDA_ONE_COLLECTIVE   1: a collective occupies the resources of its communicator, so that the next one of
+//                                  a communicator that shares them waits until it has ended, as with NCCL
 //   EMULATED_CUDA_FAULT            N: the N-th kernel fails
 //   EMULATED_NCCL_FAULT            N: the N-th collective fails; its communicator reports a remote error
 //   EMULATED_CUDA_COUNTS           a file to which the process appends its numbers of kernels and collectives at its
@@ -54,7 +55,8 @@ using Wanted = std::function<std::uint64_t()>;
 
 struct Collective {
     const void* communicator = nullptr;
-    std::uint64_t number = 0;  // among those of the communicator, from 1
+    const void* family = nullptr;  // the same for communicators that share resources
+    std::uint64_t number = 0;      // among those of the communicator, from 1
     Wanted wanted;
 };
 
@@ -166,7 +168,7 @@ class Device {
     std::uint64_t queued_ = 0;
     Demand demand_;                                                                     // the host's
     std::map<std::uint64_t, std::pair<CUstream_st*, Collective>> collectives_pending_;  // by operation number
-    int begun_ = 0;  // collectives that wait for their peers
+    std::map<const void*, int> begun_;  // by family: collectives that wait for their peers
     std::atomic<cudaError_t> broken_ = cudaSuccess;
     Clock::time_point moved_ = Clock::now();
     std::thread thread_;

@@ -59,6 +59,16 @@ FUNCTION(ncclResult_t, ncclAllReduce,
 FUNCTION(ncclResult_t, ncclAllGather, (const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
 FUNCTION(ncclResult_t, ncclReduceScatter,
          (const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclAlltoAll, (const void*, void*, std::size_t, ncclDataType_t, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclBroadcast, (const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclReduce,
+         (const void*, void*, std::size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclGather, (const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclScatter, (const void*, void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclSend, (const void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclRecv, (void*, std::size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+FUNCTION(ncclResult_t, ncclGroupStart, ())
+FUNCTION(ncclResult_t, ncclGroupEnd, ())
 
 static_assert(sizeof(__nv_bfloat16) == 2);
 

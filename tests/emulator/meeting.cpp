@@ -16,8 +16,15 @@ struct Header {
     alignas(64) std::atomic<std::int32_t> present;
 };
 
-std::size_t bytes_for(int ranks) {
+/// Without the mailboxes, which come last.
+std::size_t bytes_of_collectives(int ranks) {
     return sizeof(Header) + static_cast<std::size_t>(ranks) * (sizeof(Seat) + kChunkBytes);
+}
+
+/// Pages that nobody touches take no memory.
+std::size_t bytes_for(int ranks) {
+    return bytes_of_collectives(ranks) +
+           static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks) * sizeof(Mailbox);
 }
 
 }  // namespace
@@ -56,6 +63,10 @@ Seat& Meeting::seat(int rank) const {
 std::byte* Meeting::chunk(int rank) const {
     return memory_ + sizeof(Header) + static_cast<std::size_t>(ranks_) * sizeof(Seat) +
            static_cast<std::size_t>(rank) * kChunkBytes;
+}
+
+Mailbox& Meeting::mailbox(int from, int to) const {
+    return reinterpret_cast<Mailbox*>(memory_ + bytes_of_collectives(ranks_))[from * ranks_ + to];
 }
 
 }  // namespace emulated

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,7 +11,7 @@ namespace emulated {
 
 /// What a rank of a communicator wants of a collective. All must want the same.
 struct Wish {
-    std::int32_t kind = 0, type = 0, reduce = 0;
+    std::int32_t kind = 0, type = 0, reduce = 0, root = 0;
     std::uint64_t count = 0;
     friend bool operator==(const Wish&, const Wish&) = default;
 };
@@ -35,6 +36,14 @@ struct Seat {
 
 inline constexpr std::size_t kChunkBytes = std::size_t{256} << 10U;
 
+/// A piece of a message from one rank to another one. The sender writes, and waits until the receiver has read it.
+struct Mailbox {
+    alignas(64) std::atomic<std::uint64_t> written;  // pieces since the start
+    std::atomic<std::uint64_t> read;
+    std::uint64_t message_bytes;
+    std::byte memory[std::size_t{64} << 10U];
+};
+
 class Meeting {
   public:
     /// The file of a new meeting; close it once all ranks have come.
@@ -48,6 +57,7 @@ class Meeting {
     [[nodiscard]] int ranks() const { return ranks_; }
     [[nodiscard]] Seat& seat(int rank) const;
     [[nodiscard]] std::byte* chunk(int rank) const;
+    [[nodiscard]] Mailbox& mailbox(int from, int to) const;
 
   private:
     int ranks_;

@@ -75,10 +75,10 @@ class FakeDevice : public Device {
     }
     void release(Event event) override { free_events_.push_back(event); }
 
-    AxisGroups connect(const AxisMembers& members) override {
+    AxisGroups connect(const Partners& partners) override {
         AxisGroups groups;
         for (const program::GroupAxis axis : program::kAxes) {
-            if (!members[axis].empty()) groups[axis].index = GroupIndex::of(static_cast<int>(axis));
+            if (!partners.members[axis].empty()) groups[axis].index = GroupIndex::of(static_cast<int>(axis));
         }
         return groups;
     }
