@@ -2,7 +2,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -31,7 +33,7 @@ struct RunOptions {
     std::string checkpoint, resume;  // folders
     std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s, checkpoint_every = 0, keep = 2;
     double stretch = 1;
-    bool json = false, quiet = false, on_cpu = false, deterministic = false, details = false;
+    bool json = false, quiet = false, on_cpu = false, emulated = false, deterministic = false, details = false;
     SlurmOptions slurm;
 };
 
@@ -63,6 +65,7 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
     if (options.on_cpu) arguments.emplace_back("--on-cpu");
+    if (options.emulated) arguments.emplace_back("--emulated");
     if (options.deterministic) arguments.emplace_back("--deterministic");
     return arguments;
 }
@@ -212,8 +215,24 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
     return kExitDone;
 }
 
+/// Becomes the command with emulated GPUs, which is built beside this one.
+[[noreturn]] void run_emulated(const RunOptions& options) {
+    const std::string program =
+        (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "orrery_emulated").string();
+    std::vector<std::string> words = arguments_of(options);
+    words.insert(words.begin(), program);
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    execv(program.c_str(), argv.data());
+    throw InputError(
+        fmt::format("--emulated: cannot start {}: {}; allowed: a build of Orrery with its tests, which makes it",
+                    program, std::strerror(errno)));
+}
+
 int run_run(const RunOptions& options) {
     (void)exec::fault_of_rank(0);  // throws if ORRERY_FAULT is invalid
+    if (options.emulated && !exec::gpus_are_emulated()) run_emulated(options);
     const bool is_rank = !options.slurm.wanted && exec::under_launcher();
     if (is_rank) {
         const std::string wrong = exec::why_tasks_cannot_meet();
@@ -224,6 +243,10 @@ int run_run(const RunOptions& options) {
     }
     const Job job = load_job(options, true);
     check_results(options, job.program);
+    if (options.emulated && job.program.plan->cluster.device.host_runs_compute) {
+        throw InputError(options.plan, "/cluster", job.program.plan->cluster.name,
+                         "a cluster of GPUs, which --emulated stands for");
+    }
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
     check_backend(options, job, static_cast<int>(job.program.world_size()));
     if (job.program.world_size() > 1) {
@@ -273,12 +296,16 @@ void add_run(CLI::App& app, Action& chosen) {
     add_stretch_option(*command, options->stretch)->needs(paced);
     command->add_flag("--on-cpu", options->on_cpu,
                       "Run a plan for GPUs on CPU cores: the same training, but not the same times");
+    CLI::Option* emulated =
+        command->add_flag("--emulated", options->emulated,
+                          "Run a plan for GPUs on emulated ones: the code that GPUs run, without their times");
     command->add_flag("--deterministic", options->deterministic,
                       "Sum in the same order in every run, for bitwise equal losses (always so on CPU cores)");
     command->add_flag("--details", options->details, "Show each stage, not only the worst, the mean and the best");
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);
+    emulated->excludes("--on-cpu")->excludes("--trace")->excludes(paced)->excludes("--slurm");
     command->footer(
         "Example: orrery run examples/gpt2-dp2.plan.json --steps 5\n"
         "Restartable: orrery run examples/gpt2-dp2.plan.json --steps 4 --checkpoint gpt2.checkpoints "

@@ -263,6 +263,9 @@ Trained train(const program::Program& program, Transport& transport, const Execu
     trained.memory.memory_peak_bytes = backend->peak_memory_bytes();
     trained.memory.memory = measured_memory(interpreter.arena(), *backend, trained.memory.memory_peak_bytes);
     trained.environment = backend->describe();
+    if (std::string& name = trained.environment["backend"]; name == "cuda" && gpus_are_emulated()) {
+        name = program::kEmulatedGpus;
+    }
     transport.barrier();
     checkpoints.report(record);
     return trained;

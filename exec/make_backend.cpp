@@ -95,7 +95,7 @@ void check_gpus(const Program& program, int ranks_here, const std::string& sourc
     if (found.count == 0) {
         throw InputError(source, "/cluster", program.plan->cluster.name,
                          "a cluster of CPUs, because this machine has no NVIDIA GPU or no driver for it; orrery "
-                         "run --on-cpu runs the plan on CPU cores");
+                         "run --on-cpu runs the plan on CPU cores, and --emulated on emulated GPUs");
     }
     const bool may_have_one_each = found.count == 1 && under_launcher();  // srun --gpus-per-task=1
     if (found.count < ranks_here && !may_have_one_each) {
@@ -124,7 +124,15 @@ void check_backend(const Program& program, bool on_cpu, [[maybe_unused]] int ran
 #else
     throw InputError(source, "/cluster", program.plan->cluster.name,
                      "a cluster of CPUs, because this orrery was built without CUDA; orrery run "
-                     "--on-cpu runs the plan on CPU cores");
+                     "--on-cpu runs the plan on CPU cores, and --emulated on emulated GPUs");
+#endif
+}
+
+bool gpus_are_emulated() {
+#ifdef ORRERY_EMULATES_GPUS
+    return true;
+#else
+    return false;
 #endif
 }
 

@@ -17,6 +17,9 @@ namespace orrery::exec {
 /// machine's GPUs.
 void check_backend(const program::Program& program, bool on_cpu, int ranks_here, const std::string& source);
 
+/// Whether the GPUs of this build are those of tests/emulator, which compute as GPUs do in times of no meaning.
+[[nodiscard]] bool gpus_are_emulated();
+
 /// Collective over all ranks. Precondition: check_backend() accepts the Program. The transport must outlive the
 /// backend. `deterministic`: the same plan, seed and machines give bitwise equal results. CPU runs are always
 /// deterministic, because their kernels and collectives sum in a fixed order. For GPUs it pins the algorithms of NCCL

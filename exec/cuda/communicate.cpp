@@ -137,8 +137,8 @@ std::int64_t Communication::broadcast_or_reduce() const {
     const bool is_root = group_.me == operation_.root;
     if (operation_.kind == CommKind::broadcast) {
         const bool is_last = group_.me == (operation_.root + group_.members - 1) % group_.members;
-        check(nccl_->broadcast(is_root ? in_ : out_, out_, static_cast<std::size_t>(bytes_), ncclUint8,
-                               operation_.root, group_.comm, stream_),
+        check(nccl_->broadcast(is_root ? in_ : out_, out_, static_cast<std::size_t>(bytes_), ncclUint8, operation_.root,
+                               group_.comm, stream_),
               "ncclBroadcast");
         return is_last ? 0 : bytes_;
     }

@@ -60,6 +60,17 @@ std::string key_of(const Program& program, ClassIndex rank_class, const Span& sp
     return body.instructions.size() > 1 ? key + "/" + instruction.name : key;
 }
 
+bool is_emulated(const RunRecord& record) {
+    const auto backend = record.environment.find("backend");
+    return backend != record.environment.end() && backend->second == kEmulatedGpus;
+}
+
+void check_timed(const RunRecord& record, const std::string& file) {
+    if (!is_emulated(record)) return;
+    throw InputError(file, "/environment/backend", kEmulatedGpus,
+                     "a run whose times mean something; those of emulated GPUs do not");
+}
+
 double percentile(std::vector<double> values, double share) {
     ORRERY_CHECK(!values.empty() && share >= 0 && share <= 1,
                  "a percentile needs at least one value, and a share from 0 to 1");

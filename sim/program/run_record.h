@@ -99,6 +99,13 @@ struct RunRecord {
 /// plans and makers.
 [[nodiscard]] std::string key_of(const Program& program, ClassIndex rank_class, const Span& span);
 
+/// RunRecord::environment["backend"] of a run on emulated GPUs.
+inline constexpr const char* kEmulatedGpus = "cuda_emulated";
+/// Whether the times of a record mean nothing, because it was made on emulated GPUs.
+[[nodiscard]] bool is_emulated(const RunRecord& record);
+/// Throws InputError naming `file` if the times of the record mean nothing.
+void check_timed(const RunRecord& record, const std::string& file);
+
 /// The value below which `share` (0 to 1) of the values lie, by linear interpolation between two of them. There must be
 /// at least one value.
 [[nodiscard]] double percentile(std::vector<double> values, double share);

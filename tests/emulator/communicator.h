@@ -28,7 +28,7 @@ struct ncclComm {
     emulated::Meeting meeting;
     int rank;
     std::int64_t device_bytes;
-    const void* family;  // the same for communicators that share resources
+    const void* family;        // the same for communicators that share resources
     std::uint64_t queued = 0;  // operations
     std::uint64_t chunks = 0;  // of the collectives that are done
     std::uint64_t splits = 0;

@@ -32,8 +32,8 @@ struct Rank {
         for (std::size_t block = 0; block < blocks; ++block) {
             for (std::size_t i = 0; i < kCount; ++i) values.push_back(value(rank, block, i));
         }
-        EXPECT_CUDA(cudaMemcpyAsync(memory.data(), values.data(), values.size() * sizeof(float), cudaMemcpyDefault,
-                                    stream));
+        EXPECT_CUDA(
+            cudaMemcpyAsync(memory.data(), values.data(), values.size() * sizeof(float), cudaMemcpyDefault, stream));
         EXPECT_CUDA(cudaStreamSynchronize(stream));
     }
     /// Block `at` of the memory holds block `block` of this rank.
@@ -84,8 +84,8 @@ TEST(NcclDeathTest, KindsWithARoot) {
                       EXPECT_EQ(ncclBroadcast(in.data(), out.data(), kCount, ncclFloat32, root, r.comm, r.stream),
                                 ncclSuccess);
                       r.expect(out.read(r.stream), 0, root, 0);
-                      EXPECT_EQ(ncclScatter(is_root ? in.data() : nullptr, out.data(), kCount, ncclFloat32, root, r.comm,
-                                            r.stream),
+                      EXPECT_EQ(ncclScatter(is_root ? in.data() : nullptr, out.data(), kCount, ncclFloat32, root,
+                                            r.comm, r.stream),
                                 ncclSuccess);
                       r.expect(out.read(r.stream), 0, root, static_cast<std::size_t>(r.rank));
                       EXPECT_EQ(ncclGather(in.data(), is_root ? out.data() : nullptr, kCount, ncclFloat32, root, r.comm,
@@ -95,8 +95,8 @@ TEST(NcclDeathTest, KindsWithARoot) {
                       for (int from = 0; is_root && from < kRanks; ++from) {
                           r.expect(gathered, static_cast<std::size_t>(from), from, 0);
                       }
-                      EXPECT_EQ(ncclReduce(in.data(), is_root ? out.data() : nullptr, kCount, ncclFloat32, ncclMax, root,
-                                           r.comm, r.stream),
+                      EXPECT_EQ(ncclReduce(in.data(), is_root ? out.data() : nullptr, kCount, ncclFloat32, ncclMax,
+                                           root, r.comm, r.stream),
                                 ncclSuccess);
                       if (is_root) r.expect(out.read(r.stream), 0, kRanks - 1, 0);
                   }

@@ -60,6 +60,39 @@ class RunOnEmulatedGpus : public testing::Test {
     TestFolder folder_;
 };
 
+/// Without a GPU, by the ordinary command.
+TEST_F(RunOnEmulatedGpus, TheCommandShowsNoTimesOfEmulatedGpus) {
+    write({.pp = 2});
+    const std::string record = folder_.file("record.json");
+    const CommandResult result =
+        orrery({"run", path(), "--emulated", "--steps", "1", "--warm-up", "0", "--record", record});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_NE(result.out.find("(on emulated GPUs)"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("loss by step: "), std::string::npos) << result.out;
+    for (const char* time : {"throughput", "MFU", "busy", " ms"}) {
+        EXPECT_EQ(result.out.find(time), std::string::npos) << time << ": " << result.out;
+    }
+    for (const std::vector<std::string>& use :
+         {std::vector<std::string>{"diff", path(), path(), "--records", record, record},
+          {"run", path(), "--paced", record}}) {
+        const CommandResult refused = orrery(use);
+        EXPECT_EQ(refused.exit_code, 2) << use.front();
+        EXPECT_NE(refused.err.find("cuda_emulated"), std::string::npos) << refused.err;
+    }
+    const CommandResult traced = orrery({"run", path(), "--emulated", "--trace", folder_.file("trace.json")});
+    EXPECT_EQ(traced.exit_code, 2);
+    EXPECT_NE(traced.err.find("--trace excludes --emulated"), std::string::npos) << traced.err;
+}
+
+TEST_F(RunOnEmulatedGpus, APlanForCpusIsRefused) {
+    program::Plan plan = program::samples::make_plan({});
+    plan.name = "sample";
+    write_file_atomically(path(), program::to_json_text(plan));
+    const CommandResult result = orrery({"run", path(), "--emulated"});
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_NE(result.err.find("a cluster of GPUs, which --emulated stands for"), std::string::npos) << result.err;
+}
+
 TEST_F(RunOnEmulatedGpus, ADriverThatIsTooOldIsNotTakenForNoGpu) {
     write({});
     const CommandResult old = run({"EMULATED_CUDA_DRIVER=12040"});
