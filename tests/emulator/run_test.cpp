@@ -13,6 +13,7 @@
 #include "tests/emulator/like_torchrun.h"
 #include "tests/unit/core/test_folder.h"
 #include "tests/unit/program/sample_plans.h"
+#include "tests/unit/topologies/made_up_cluster.h"
 
 namespace orrery::test {
 namespace {
@@ -85,8 +86,8 @@ TEST_F(RunOnEmulatedGpus, TheCommandShowsNoTimesOfEmulatedGpus) {
 }
 
 TEST_F(RunOnEmulatedGpus, APlanForCpusIsRefused) {
-    program::Plan plan = program::samples::make_plan({});
-    plan.name = "sample";
+    program::Plan plan = gpu_plan({});
+    plan.cluster = made_up_local_cluster();
     write_file_atomically(path(), program::to_json_text(plan));
     const CommandResult result = orrery({"run", path(), "--emulated"});
     EXPECT_EQ(result.exit_code, 2);
