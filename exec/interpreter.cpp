@@ -1,6 +1,7 @@
 #include "exec/interpreter.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -46,6 +47,7 @@ struct Interpreter::PendingStep {
     std::int64_t step = 0;
     StepTimes result;
     std::vector<OperationTimes> times;  // by span
+    double gradient_squares = 0;        // this rank's part of the gradient norm, on an asynchronous backend
 };
 
 Interpreter::Interpreter(const program::Program& program, int rank, int world_size, Backend& backend,
@@ -218,6 +220,20 @@ void Interpreter::check_results(const Cursor& at) const {
     check_loss(*arena_->loss(), first_step_ + at.step, class_, *arena_, shards_);
 }
 
+void Interpreter::fetch_gradient_norm(PendingStep& pending) {
+    for (const BoundOperator& one : bound_) {
+        if (one.op->kind != models::OpKind::gradient_norm || program_.plan->training.precision.loss_scaling) continue;
+        backend_.fetch(static_cast<const double*>(one.at.out[0]), &pending.gradient_squares);
+    }
+}
+
+/// The step has already updated the parameters, so that nothing shows which element was the first.
+void Interpreter::check_finite(const PendingStep& done) const {
+    const std::string step = " of step " + std::to_string(first_step_ + done.step) + " is not finite";
+    if (!std::isfinite(done.result.loss_sum)) throw JobError("the loss" + step);
+    if (!std::isfinite(done.gradient_squares)) throw JobError("the gradient norm" + step);
+}
+
 void Interpreter::poison_first_parameter() {
     constexpr int kNan = 0xFF;  // in each byte: NaN in every type
     if (shards_.pieces().empty()) return;
@@ -301,7 +317,10 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
     const std::int64_t ahead = backend_.is_synchronous() ? 0 : kStepsAhead;
     const auto finish = [&](std::int64_t steps_ago) {
         const PendingStep& done = *kept[kept.size() - 1 - static_cast<std::size_t>(steps_ago)];
-        if (ahead > 0) wait_for_step(done.step);
+        if (ahead > 0) {
+            wait_for_step(done.step);
+            check_finite(done);
+        }
         recorder_.finish_step(done.result.loss_sum);
     };
     std::int64_t step = 0;
@@ -388,6 +407,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         OperationTimes& times = pending.times[result.spans.size()];
         result.spans.push_back({.action = call.action, .segment = call.segment, .instruction = call.instruction});
         issue(at, program_.bodies[call.body], instruction_of(program_, call), times);
+        if (!backend_.is_synchronous()) fetch_gradient_norm(pending);
     }
     // The hook is collective: ranks without an optimizer step call it, too.
     if (before_optimizer && !updates) before_optimizer(step);
@@ -398,6 +418,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
 void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
     if (watch_.begin(first_step_ + at.step, at.place, instruction.is_communication)) poison_first_parameter();
     if (instruction.is_communication) {
+        bound_.clear();
         post(at, body, instruction, times);
     } else {
         run_operators(at, body, instruction, times);

@@ -105,6 +105,10 @@ class Interpreter {
     void poison_first_parameter();
     /// On a synchronous backend: throws JobError if the loss or the gradient norm is not finite.
     void check_results(const Cursor& at) const;
+    /// On an asynchronous one: the same, when a step has completed.
+    void check_finite(const PendingStep& done) const;
+    /// Queues the fetch of the gradient norm if the last instruction has computed it.
+    void fetch_gradient_norm(PendingStep& pending);
 
     const program::Program& program_;
     Backend& backend_;

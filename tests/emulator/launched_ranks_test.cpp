@@ -39,7 +39,7 @@ TEST_F(LaunchedFaults, RanksTrainAsOneRankDoes) {
             run("", {"run", name + ".plan.json", "--steps", "2", "--warm-up", "0", "--record", name + ".json"},
                 {name + ".json"});
         expect_done(result);
-        EXPECT_EQ(result.out.find("small (measured)"), 0U) << result.out;
+        EXPECT_EQ(result.out.find("small (on emulated GPUs)"), 0U) << result.out;
         EXPECT_NE(result.out.find("loss by step: "), std::string::npos) << result.out;
         losses.push_back(json::parse(here_.read(name + ".json")).at("losses").get<std::vector<double>>());
     }
@@ -85,6 +85,10 @@ TEST_F(LaunchedFaults, RankThatHangsOrIsStoppedIsNamed) {
                 {"orrery: rank 0 does not respond for 2 s, its process is stopped: step 1, "}, "2");
     expect_ends("stop:rank=1,at=init", 1,
                 {"orrery: rank 1 does not respond for 2 s, its process is stopped: while it started"}, "2");
+}
+
+TEST_F(LaunchedFaults, RankThatComputesNanIsNamed) {
+    expect_ends("nan:rank=1,step=1,at=layers.0/forward", 1, {"orrery: rank 1: the loss of step 1 is not finite"});
 }
 
 TEST_F(LaunchedFaults, StarterThatIsKilledEndsTheJob) {

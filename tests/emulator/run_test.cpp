@@ -2,7 +2,9 @@
 // that no error of a device is lost.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,6 +85,46 @@ TEST_F(RunOnEmulatedGpus, TheCommandShowsNoTimesOfEmulatedGpus) {
     const CommandResult traced = orrery({"run", path(), "--emulated", "--trace", folder_.file("trace.json")});
     EXPECT_EQ(traced.exit_code, 2);
     EXPECT_NE(traced.err.find("--trace excludes --emulated"), std::string::npos) << traced.err;
+}
+
+/// The losses of these steps, which follow those of the folder's newest checkpoint; they end with a checkpoint there.
+std::vector<double> train_on(const std::string& plan, const TestFolder& folder, bool on_gpus, int steps) {
+    const std::string saved = folder.file("saved"), record = folder.file("record.json");
+    std::vector<std::string> words{"run",
+                                   plan,
+                                   on_gpus ? "--emulated" : "--on-cpu",
+                                   "--steps",
+                                   std::to_string(steps),
+                                   "--warm-up",
+                                   "0",
+                                   "--quiet",
+                                   "--record",
+                                   record,
+                                   "--checkpoint",
+                                   saved};
+    if (std::filesystem::exists(saved)) words.insert(words.end(), {"--resume", saved});
+    const CommandResult result = orrery(words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return nlohmann::json::parse(read_text_file(record)).at("losses").get<std::vector<double>>();
+}
+
+TEST_F(RunOnEmulatedGpus, CpuRanksResumeTheirCheckpointsAndTheOtherWayRound) {
+    write({.dp = 2, .micro_batches = 1, .data_parallel = program::DataParallel::zero1});
+    const TestFolder whole;
+    const std::vector<double> expected = train_on(path(), whole, false, 3);
+    ASSERT_EQ(expected.size(), 3U);
+    for (const bool first_on_gpus : {false, true}) {
+        const TestFolder parts;
+        std::vector<double> losses;
+        for (const bool on_gpus : {first_on_gpus, !first_on_gpus, first_on_gpus}) {
+            const std::vector<double> part = train_on(path(), parts, on_gpus, 1);
+            losses.insert(losses.end(), part.begin(), part.end());
+        }
+        ASSERT_EQ(losses.size(), expected.size());
+        for (std::size_t step = 0; step < losses.size(); ++step) {
+            EXPECT_NEAR(losses[step], expected[step], 1e-5 * expected[step]) << "step " << step;
+        }
+    }
 }
 
 TEST_F(RunOnEmulatedGpus, APlanForCpusIsRefused) {
