@@ -12,8 +12,8 @@
 
 namespace orrery::exec {
 
-/// The part of attention that an operator computes: this rank's queries over its own keys, another rank's, or all. Holds
-/// the runs that `part` points to.
+/// The part of attention that an operator computes: this rank's queries over its own keys, another rank's, or all.
+/// Holds the runs that `part` points to.
 struct OperatorAttention {
     OperatorAttention(const models::Operator& op, const OperatorContext& context);
     OperatorAttention(const OperatorAttention&) = delete;

@@ -1,12 +1,11 @@
 // Attention without score tiles: one warp per query of a head, or per key of a key/value head, with the head's elements
 // distributed over its lanes. Only o and lse are stored for the backward pass, and no scratch memory is needed.
-#include "kernels/cuda/attention.h"
-
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
 #include "core/random.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/positions.h"
@@ -243,9 +242,8 @@ __global__ void attention_key_gradient_kernel(Problem problem, BackwardInputs in
             const auto q = load<kPerLane>(in.q.data, row * in.q.width + head * problem.head_dim, problem.head_dim);
             const auto d_o = load<kPerLane>(in.d_o, out, problem.value_dim);
             const auto o = load<kPerLane>(in.o, out, problem.value_dim);
-            const float kept = problem.masks.drops
-                                   ? problem.kept(problem.mask_of(mask_key, work.sample, query), work.position)
-                                   : 1.0F;
+            const float kept =
+                problem.masks.drops ? problem.kept(problem.mask_of(mask_key, work.sample, query), work.position) : 1.0F;
             const float score = score_of(problem, dot(q, k), slope, query, work.position);
             const float probability = expf(score - in.lse[head * problem.query_rows + row]);
             accumulate(k_sum, 1.0F, probability * dot_difference(d_o, kept, v, o), q);

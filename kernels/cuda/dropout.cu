@@ -1,9 +1,8 @@
 // Residual sums, and dropout with masks that are made and stored, or read.
-#include "kernels/cuda/dropout.h"
-
 #include "kernels/cuda/dropout.cuh"
-#include "kernels/cuda/positions.h"
+#include "kernels/cuda/dropout.h"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/positions.h"
 
 namespace orrery::kernels::cuda {
 namespace {

@@ -1,4 +1,5 @@
-// The GPU kernels of residual sums, and of dropout; see kernels/dropout.h. The samples of a micro-batch are consecutive.
+// The GPU kernels of residual sums, and of dropout; see kernels/dropout.h. The samples of a micro-batch are
+// consecutive.
 #pragma once
 
 #include "kernels/cuda/floats.h"

@@ -1,6 +1,6 @@
-// The GPU kernels. They compute the same as the functions of the same names in kernels/kernels.h, on device memory. They
-// are queued on a stream and return at once. Sums have a fixed order, so the same input on the same device gives bitwise
-// equal results; CPU results differ by rounding.
+// The GPU kernels. They compute the same as the functions of the same names in kernels/kernels.h, on device memory.
+// They are queued on a stream and return at once. Sums have a fixed order, so the same input on the same device gives
+// bitwise equal results; CPU results differ by rounding.
 //
 // Every function throws JobError naming the kernel if the launch fails. Errors of a running kernel are reported at the
 // next synchronisation of the stream.

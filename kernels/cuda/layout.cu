@@ -1,7 +1,6 @@
 // Copies between layouts, with one thread per element.
-#include "kernels/cuda/layout.h"
-
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/layout.h"
 
 namespace orrery::kernels::cuda {
 namespace {
@@ -102,20 +101,18 @@ void sum_repeated_heads(StreamHandle stream, std::int64_t rows, std::int64_t hea
 
 void heads_to_blocks(StreamHandle stream, const HeadBlocks& shape, ConstFloats x, Floats y) {
     const Shares shares(shape);
-    for_each_of_rows(stream, shape.rows, shares.width, "heads_to_blocks",
-                     [=] __device__(std::int64_t row, std::int64_t column) {
-                         put(y, shares.in_blocks(row, static_cast<unsigned>(column)),
-                             get(x, row * shares.width + column));
-                     });
+    for_each_of_rows(
+        stream, shape.rows, shares.width, "heads_to_blocks", [=] __device__(std::int64_t row, std::int64_t column) {
+            put(y, shares.in_blocks(row, static_cast<unsigned>(column)), get(x, row * shares.width + column));
+        });
 }
 
 void blocks_to_heads(StreamHandle stream, const HeadBlocks& shape, ConstFloats x, Floats y) {
     const Shares shares(shape);
-    for_each_of_rows(stream, shape.rows, shares.width, "blocks_to_heads",
-                     [=] __device__(std::int64_t row, std::int64_t column) {
-                         put(y, row * shares.width + column,
-                             get(x, shares.in_blocks(row, static_cast<unsigned>(column))));
-                     });
+    for_each_of_rows(
+        stream, shape.rows, shares.width, "blocks_to_heads", [=] __device__(std::int64_t row, std::int64_t column) {
+            put(y, row * shares.width + column, get(x, shares.in_blocks(row, static_cast<unsigned>(column))));
+        });
 }
 
 void blocks_to_sequence(StreamHandle stream, const SequenceBlocks& shape, ConstFloats x, Floats y) {

@@ -1,5 +1,5 @@
-// LayerNorm, RMSNorm and the per-head RMSNorm of q and k. Statistics and parameter gradients are summed in double, as on
-// the CPU.
+// LayerNorm, RMSNorm and the per-head RMSNorm of q and k. Statistics and parameter gradients are summed in double, as
+// on the CPU.
 #include <cmath>
 
 #include "kernels/cuda/launch.cuh"
@@ -211,8 +211,8 @@ __global__ void head_norm_backward_kernel(HeadShape shape, ConstFloats dout, Con
     }
 }
 
-// All heads of q share their weights, and so do those of k. Few columns a block, and many rows side by side, since heads
-// are narrow.
+// All heads of q share their weights, and so do those of k. Few columns a block, and many rows side by side, since
+// heads are narrow.
 constexpr int kHeadColumns = 8;
 constexpr int kHeadRows = 128;
 
@@ -267,33 +267,33 @@ dim3 heads_of(const HeadShape& shape) {
 
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
                         ConstFloats bias, Floats y, float* stats) {
-    launch(stream, rows_of(shape), kThreads, "layer_norm_forward", layer_norm_forward_kernel, with_stride(shape), epsilon, x, weight,
-           bias, y, stats);
+    launch(stream, rows_of(shape), kThreads, "layer_norm_forward", layer_norm_forward_kernel, with_stride(shape),
+           epsilon, x, weight, bias, y, stats);
 }
 
 void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                          const float* stats, ConstFloats residual, Floats dx, Floats dweight, Floats dbias) {
     check_residual(shape, residual);
     // First the parameters, because dx may be dy.
-    launch(stream, columns_of(shape), kColumnBlock, "layer_norm_backward", norm_parameters_kernel, with_stride(shape), 2, dy, x,
-           stats, dweight, dbias);
-    launch(stream, rows_of(shape), kThreads, "layer_norm_backward", layer_norm_backward_kernel, with_stride(shape), dy, x, weight,
-           stats, residual, dx);
+    launch(stream, columns_of(shape), kColumnBlock, "layer_norm_backward", norm_parameters_kernel, with_stride(shape),
+           2, dy, x, stats, dweight, dbias);
+    launch(stream, rows_of(shape), kThreads, "layer_norm_backward", layer_norm_backward_kernel, with_stride(shape), dy,
+           x, weight, stats, residual, dx);
 }
 
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
                       Floats y, float* stats) {
-    launch(stream, rows_of(shape), kThreads, "rms_norm_forward", rms_norm_forward_kernel, with_stride(shape), epsilon, x, weight, y,
-           stats);
+    launch(stream, rows_of(shape), kThreads, "rms_norm_forward", rms_norm_forward_kernel, with_stride(shape), epsilon,
+           x, weight, y, stats);
 }
 
 void rms_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                        const float* stats, ConstFloats residual, Floats dx, Floats dweight) {
     check_residual(shape, residual);
-    launch(stream, columns_of(shape), kColumnBlock, "rms_norm_backward", norm_parameters_kernel, with_stride(shape), 1, dy, x, stats,
-           dweight, Floats{});
-    launch(stream, rows_of(shape), kThreads, "rms_norm_backward", rms_norm_backward_kernel, with_stride(shape), dy, x, weight, stats,
-           residual, dx);
+    launch(stream, columns_of(shape), kColumnBlock, "rms_norm_backward", norm_parameters_kernel, with_stride(shape), 1,
+           dy, x, stats, dweight, Floats{});
+    launch(stream, rows_of(shape), kThreads, "rms_norm_backward", rms_norm_backward_kernel, with_stride(shape), dy, x,
+           weight, stats, residual, dx);
 }
 
 void head_norm_forward(StreamHandle stream, const HeadShape& shape, double epsilon, ConstFloats qkv,

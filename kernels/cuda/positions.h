@@ -10,8 +10,8 @@
 namespace orrery::kernels::cuda {
 
 /// Runs of positions in a size that does not depend on their number, so that kernels take them as an argument whatever
-/// the degree of context parallelism. The runs of even index are equally long and equally far apart, and so are those of
-/// odd index: rank r has the chunks r and 2c-1-r of 2c, and the keys of all ranks are these pairs for every r.
+/// the degree of context parallelism. The runs of even index are equally long and equally far apart, and so are those
+/// of odd index: rank r has the chunks r and 2c-1-r of 2c, and the keys of all ranks are these pairs for every r.
 class PositionRuns {
   public:
     PositionRuns() = default;

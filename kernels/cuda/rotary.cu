@@ -1,8 +1,7 @@
 // Rotary position embedding, with one thread per pair of elements.
-#include "kernels/cuda/rotary.h"
-
-#include "kernels/cuda/positions.h"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/positions.h"
+#include "kernels/cuda/rotary.h"
 
 namespace orrery::kernels::cuda {
 namespace {
@@ -61,8 +60,7 @@ struct Latent {
           q_width(shape.q_width()),
           kv_width(shape.kv_width()),
           row_width(shape.row_width()) {
-        ORRERY_CHECK(rotation.width == shape.rope_dim,
-                     "the width of the rotation differs from that of the rope part");
+        ORRERY_CHECK(rotation.width == shape.rope_dim, "the width of the rotation differs from that of the rope part");
     }
     /// Work items of a head, one after the other: its query without position, the pairs of its query, its key without
     /// position, the pairs of its key, and its value.

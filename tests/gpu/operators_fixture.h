@@ -51,8 +51,8 @@ class OperatorsOnGpu : public OnGpu {
         std::vector<models::Operator> compared;
         for (const program::Body& body : program.bodies) {
             for (const models::Operator& op : body.operators) {
-                const bool on_host = op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_targets ||
-                                     op.kind == models::OpKind::host_wait;
+                const bool on_host = op.kind == models::OpKind::load_tokens ||
+                                     op.kind == models::OpKind::load_targets || op.kind == models::OpKind::host_wait;
                 if (on_host || (!kinds.empty() && !kinds.contains(op.kind))) continue;
                 const models::Operator alike = without_slots(op);
                 if (std::find(compared.begin(), compared.end(), alike) != compared.end()) continue;
@@ -81,24 +81,21 @@ class OperatorsOnGpu : public OnGpu {
             {.parameter = 300, .gradient = 300, .state = 300, .elements = 77, .decays = false, .counted = true}};
         samples_.clear();
         for (std::int64_t i = 0; i < plan.training.micro_batch_size; ++i) samples_.push_back(kFirstSample + i);
-        return {.model = &plan.model,
-                .tp_index = tp_index,
-                .vocabulary_index = tp_index,
-                .cp = plan.parallelism.cp,
-                .cp_index = cp_index,
-                .loss_scale = 1e-3,
-                .samples = samples_,
-                .dropout = plan.training.dropout,
-                .seed = 99,
-                .layer = 2,
-                .optimizer = {.learning_rate = 1e-3,
-                              .beta1 = 0.9,
-                              .beta2 = 0.95,
-                              .epsilon = 1e-8,
-                              .weight_decay = 0.1,
-                              .step = 3},
-                .clip_norm = 0.5,
-                .updates = updates_};
+        return {
+            .model = &plan.model,
+            .tp_index = tp_index,
+            .vocabulary_index = tp_index,
+            .cp = plan.parallelism.cp,
+            .cp_index = cp_index,
+            .loss_scale = 1e-3,
+            .samples = samples_,
+            .dropout = plan.training.dropout,
+            .seed = 99,
+            .layer = 2,
+            .optimizer =
+                {.learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .step = 3},
+            .clip_norm = 0.5,
+            .updates = updates_};
     }
 
     void compare(const program::Body& body, const models::Operator& op, const OperatorContext& context,
@@ -246,8 +243,8 @@ class OperatorsOnGpu : public OnGpu {
         }
     }
 
-    static void expect_near(const program::Body& body, const models::Operator& op, models::SlotIndex slot, const Slots& slots,
-                            Device& device) {
+    static void expect_near(const program::Body& body, const models::Operator& op, models::SlotIndex slot,
+                            const Slots& slots, Device& device) {
         std::vector<std::byte> got(slots.host[slot].size());
         device.copy(program::Stream::compute, got.data(), slots.device[slot], static_cast<std::int64_t>(got.size()));
         const Device::Event done = device.record(program::Stream::compute);

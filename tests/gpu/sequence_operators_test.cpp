@@ -17,14 +17,14 @@ using program::samples::Sample;
 /// The kinds of this file.
 const std::set<OpKind>& kinds() {
     static const std::set<OpKind> all{
-        OpKind::embedding_forward,  OpKind::embedding_backward,    OpKind::position_forward,
-        OpKind::position_backward,  OpKind::layer_norm_forward,    OpKind::layer_norm_backward,
-        OpKind::rms_norm_forward,   OpKind::rms_norm_backward,     OpKind::head_norm_forward,
-        OpKind::head_norm_backward, OpKind::rope_forward,          OpKind::rope_backward,
-        OpKind::attention_forward,  OpKind::attention_backward,    OpKind::attention_merge,
-        OpKind::copy_columns,       OpKind::add_columns,           OpKind::repeat_heads,
-        OpKind::sum_repeated_heads, OpKind::cut_heads,             OpKind::join_heads,
-        OpKind::join_sequence,      OpKind::cut_sequence,          OpKind::residual_add,
+        OpKind::embedding_forward,    OpKind::embedding_backward, OpKind::position_forward,
+        OpKind::position_backward,    OpKind::layer_norm_forward, OpKind::layer_norm_backward,
+        OpKind::rms_norm_forward,     OpKind::rms_norm_backward,  OpKind::head_norm_forward,
+        OpKind::head_norm_backward,   OpKind::rope_forward,       OpKind::rope_backward,
+        OpKind::attention_forward,    OpKind::attention_backward, OpKind::attention_merge,
+        OpKind::copy_columns,         OpKind::add_columns,        OpKind::repeat_heads,
+        OpKind::sum_repeated_heads,   OpKind::cut_heads,          OpKind::join_heads,
+        OpKind::join_sequence,        OpKind::cut_sequence,       OpKind::residual_add,
         OpKind::residual_add_backward};
     return all;
 }
@@ -128,8 +128,9 @@ std::vector<Case> cases() {
         {"neox_sharded", parts("tiny-gpt", take_after_neox, sharded), {"rope_backward", "add_columns"}},
         {"neox_dropping", parts("tiny-gpt", take_after_neox, dropping), {"rope_backward", "residual_add_backward"}},
         {"llama_gathered", parts("tiny-llama", shrink, gathered), {"attention_backward", "copy_columns"}},
-        {"llama_ulysses", parts("tiny-llama", share_keys, ulysses), {"repeat_heads", "sum_repeated_heads", "join_heads",
-                                                                 "join_sequence", "cut_sequence"}},
+        {"llama_ulysses",
+         parts("tiny-llama", share_keys, ulysses),
+         {"repeat_heads", "sum_repeated_heads", "join_heads", "join_sequence", "cut_sequence"}},
         {"qwen3", parts("tiny-llama", take_after_qwen3, alone), {"head_norm_forward", "head_norm_backward"}},
         {"window", parts("tiny-llama", slide, alone), {"attention_backward"}},
         {"window_gathered", parts("tiny-llama", slide, gathered), {"attention_backward"}},
