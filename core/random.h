@@ -29,6 +29,8 @@ class RandomStream {
   public:
     constexpr RandomStream(std::uint64_t seed, std::string_view name) : key_(mix64(mix64(seed) ^ hash_name(name))) {}
     [[nodiscard]] constexpr std::uint64_t bits(std::uint64_t index) const { return mix64(key_ ^ mix64(index)); }
+    /// For code that derives bits() by itself.
+    [[nodiscard]] constexpr std::uint64_t key() const { return key_; }
     /// Uniform in [0, 1), a multiple of 2^-53.
     [[nodiscard]] constexpr double uniform(std::uint64_t index) const {
         return static_cast<double>(bits(index) >> 11) * 0x1.0p-53;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/random.h"
 
 namespace orrery::exec {
 
@@ -30,6 +31,16 @@ std::vector<kernels::PositionRun> positions_of(const Operator& op, const Operato
     }
     ORRERY_CHECK(left == 0, std::string(name_of(op.kind)) + ": more rows than this rank has positions");
     return result;
+}
+
+kernels::Dropout dropout_of(const Operator& op, const OperatorContext& context, std::string_view mask) {
+    if (context.dropout == 0) return {};
+    ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
+    // The embedding is layer -1, so the layer's index is shifted by one.
+    const RandomStream layers(context.seed, mask);
+    return {.probability = context.dropout,
+            .key = layers.bits(static_cast<std::uint64_t>(context.layer + 1)),
+            .samples = context.samples};
 }
 
 void load_rows(const Operator& op, const OperatorContext& context, std::int32_t* out) {

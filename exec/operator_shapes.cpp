@@ -1,6 +1,7 @@
 #include "exec/operator_shapes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "core/error.h"
@@ -13,8 +14,11 @@ using models::Operator;
 kernels::LinearShape linear_shape(const Operator& op) {
     return {op.rows, op.n, op.k};
 }
-kernels::NormShape norm_shape(const Operator& op) {
-    return {op.rows, op.k};
+kernels::NormShape norm_shape(const Operator& op, const OperatorPointers& at) {
+    const kernels::NormShape shape{op.rows, op.k, at.in_width[0]};
+    ORRERY_CHECK(shape.stride >= op.k && shape.stride == at.out_width[0],
+                 std::string(name_of(op.kind)) + ": rows too narrow, or of different widths");
+    return shape;
 }
 kernels::HeadShape head_shape(const Operator& op) {
     return {op.rows, op.heads, op.kv_heads, op.head_dim};
@@ -27,6 +31,25 @@ kernels::EmbeddingShape embedding_shape(const Operator& op, const OperatorContex
 kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& context) {
     const std::int64_t start = context.vocabulary_index * op.n;
     return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
+}
+
+std::int64_t rotary_width(const Operator& op, const models::ModelSpec& model) {
+    if (model.has_latent_attention()) return model.latent.rope_head_dim;
+    return std::llround(model.rotary_fraction * static_cast<double>(op.head_dim));
+}
+
+kernels::LatentHeads latent_heads(const Operator& op, const models::LatentAttention& latent) {
+    return {.rows = op.rows,
+            .heads = op.heads,
+            .nope_dim = latent.nope_head_dim,
+            .rope_dim = latent.rope_head_dim,
+            .value_dim = latent.v_head_dim};
+}
+
+std::vector<std::int64_t> head_sections(const Operator& op, const OperatorContext& context) {
+    const std::int64_t all = context.cp;
+    if (op.kv_heads == 0) return {op.heads * op.value_dim * all};
+    return {op.heads * op.head_dim * all, op.kv_heads * op.head_dim * all, op.kv_heads * op.value_dim * all};
 }
 
 kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "exec/operator_call.h"
 #include "kernels/kernels.h"
@@ -12,11 +13,17 @@
 namespace orrery::exec {
 
 [[nodiscard]] kernels::LinearShape linear_shape(const models::Operator& op);
-[[nodiscard]] kernels::NormShape norm_shape(const models::Operator& op);
+/// Throws BugError if the rows of input and output differ, or are too narrow.
+[[nodiscard]] kernels::NormShape norm_shape(const models::Operator& op, const OperatorPointers& at);
 [[nodiscard]] kernels::HeadShape head_shape(const models::Operator& op);
 [[nodiscard]] kernels::EmbeddingShape embedding_shape(const models::Operator& op, const OperatorContext& context);
 [[nodiscard]] kernels::VocabShard vocab_shard(const models::Operator& op, const OperatorContext& context);
 
+/// Rotated elements of a head.
+[[nodiscard]] std::int64_t rotary_width(const models::Operator& op, const models::ModelSpec& model);
+[[nodiscard]] kernels::LatentHeads latent_heads(const models::Operator& op, const models::LatentAttention& latent);
+/// The sections of whole rows around the all-to-all of Ulysses: q, k and v, or o alone.
+[[nodiscard]] std::vector<std::int64_t> head_sections(const models::Operator& op, const OperatorContext& context);
 [[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
 
 /// For operators with overwrites_gradients: calls `visit` with the position and size of each gradient output, which

@@ -275,8 +275,8 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
         .with_traffic(product_backward_weight)
         .adds_to({0, matrix}, {1, output_vector})
         .with_products(linear_weight),
-    Row(head_norm_forward, "head_norm_forward", Work::norm, cpu).with_flops(per_head_element<8>),
-    Row(head_norm_backward, "head_norm_backward", Work::norm, cpu)
+    Row(head_norm_forward, "head_norm_forward", Work::norm, cpu_and_cuda).with_flops(per_head_element<8>),
+    Row(head_norm_backward, "head_norm_backward", Work::norm, cpu_and_cuda)
         .with_flops(per_head_element<14>)
         .adds_to({1, head_vector}, {2, head_vector}),
     Row(rope_forward, "rope_forward", Work::elementwise, cpu_and_cuda).with_flops(rotation),
@@ -299,17 +299,17 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
     Row(context_backward, "context_backward", Work::attention_product, nothing)
         .with_flops(attention<0, 2>)
         .with_products(context_gradient, linear_forward),
-    Row(attention_merge, "attention_merge", Work::attention_memory, cpu).with_flops(per_output<4>),
+    Row(attention_merge, "attention_merge", Work::attention_memory, cpu_and_cuda).with_flops(per_output<4>),
     Row(copy_columns, "copy_columns", Work::attention_memory, cpu_and_cuda).with_traffic(columns<false>),
     Row(add_columns, "add_columns", Work::attention_memory, cpu_and_cuda)
         .with_flops(per_output<1>)
         .with_traffic(columns<true>),
-    Row(repeat_heads, "repeat_heads", Work::attention_memory, cpu),
-    Row(sum_repeated_heads, "sum_repeated_heads", Work::attention_memory, cpu).with_flops(sums_of_heads),
-    Row(cut_heads, "cut_heads", Work::attention_memory, cpu),
-    Row(join_heads, "join_heads", Work::attention_memory, cpu),
-    Row(join_sequence, "join_sequence", Work::attention_memory, cpu),
-    Row(cut_sequence, "cut_sequence", Work::attention_memory, cpu),
+    Row(repeat_heads, "repeat_heads", Work::attention_memory, cpu_and_cuda),
+    Row(sum_repeated_heads, "sum_repeated_heads", Work::attention_memory, cpu_and_cuda).with_flops(sums_of_heads),
+    Row(cut_heads, "cut_heads", Work::attention_memory, cpu_and_cuda),
+    Row(join_heads, "join_heads", Work::attention_memory, cpu_and_cuda),
+    Row(join_sequence, "join_sequence", Work::attention_memory, cpu_and_cuda),
+    Row(cut_sequence, "cut_sequence", Work::attention_memory, cpu_and_cuda),
     Row(relu_forward, "relu_forward", Work::elementwise, cpu).with_flops(per_element<1>),
     Row(relu_backward, "relu_backward", Work::elementwise, cpu).with_flops(per_element<1>),
     Row(silu_forward, "silu_forward", Work::elementwise, nothing).with_flops(per_output<14>),
@@ -349,7 +349,7 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
     Row(swiglu_forward, "swiglu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_output<15>),
     Row(swiglu_backward, "swiglu_backward", Work::elementwise, cpu_and_cuda).with_flops(per_output<24>),
     Row(residual_add, "residual_add", Work::elementwise, cpu_and_cuda).with_flops(per_input<2>),
-    Row(residual_add_backward, "residual_add_backward", Work::elementwise, cpu).with_flops(per_input<1>),
+    Row(residual_add_backward, "residual_add_backward", Work::elementwise, cpu_and_cuda).with_flops(per_input<1>),
     Row(bias_backward, "bias_backward", Work::elementwise, cpu_and_cuda)
         .with_flops(per_output<1>)
         .adds_to({0, output_vector}),

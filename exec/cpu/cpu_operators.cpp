@@ -1,7 +1,5 @@
 #include "exec/cpu/cpu_operators.h"
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 
@@ -65,10 +63,7 @@ void run_linear(const Operator& op, const Operands& o, const OperatorPointers& a
 }
 
 void run_norm_of_rows(const Operator& op, const Operands& o, const OperatorPointers& at, double epsilon) {
-    kernels::NormShape shape = norm_shape(op);
-    shape.stride = at.in_width[0];
-    ORRERY_CHECK(shape.stride >= op.k && shape.stride == at.out_width[0],
-                 std::string(name_of(op.kind)) + ": rows too narrow, or of different widths");
+    const kernels::NormShape shape = norm_shape(op, at);
     switch (op.kind) {
         case OpKind::layer_norm_forward:
             return kernels::layer_norm_forward(shape, epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
@@ -129,11 +124,7 @@ bool is_rotation(const Operator& op) {
 /// the latent, and writes q, k and v as attention reads them. The backward pass goes the other way.
 void run_latent_rotation(const Operator& op, const Operands& o, const OperatorPointers& at,
                          const models::LatentAttention& latent, const kernels::Rotation& rotation) {
-    const kernels::LatentHeads shape{.rows = op.rows,
-                                     .heads = op.heads,
-                                     .nope_dim = latent.nope_head_dim,
-                                     .rope_dim = latent.rope_head_dim,
-                                     .value_dim = latent.v_head_dim};
+    const kernels::LatentHeads shape = latent_heads(op, latent);
     if (op.kind == OpKind::rope_forward) {
         kernels::latent_rotate_forward(shape, rotation, o.in(0), o.in(1),
                                        {o.in(2) + latent.kv_lora_rank, at.in_width[2]}, o.out(0));
@@ -294,10 +285,7 @@ const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelS
 void CpuOperators::rotate(const Operator& op, const Operands& o, const OperatorPointers& at,
                           const OperatorContext& context) {
     const models::ModelSpec& model = *context.model;
-    const bool latent = model.has_latent_attention();
-    const std::int64_t width =
-        latent ? model.latent.rope_head_dim
-               : static_cast<std::int64_t>(std::llround(model.rotary_fraction * static_cast<double>(op.head_dim)));
+    const std::int64_t width = rotary_width(op, model);
     const RotaryTable& table = rotary_table(model, op.sequence, width);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     const kernels::Rotation rotation{.positions = positions,
@@ -305,7 +293,7 @@ void CpuOperators::rotate(const Operator& op, const Operands& o, const OperatorP
                                      .width = width,
                                      .cosines = table.cosines.data(),
                                      .sines = table.sines.data()};
-    if (latent) return run_latent_rotation(op, o, at, model.latent, rotation);
+    if (model.has_latent_attention()) return run_latent_rotation(op, o, at, model.latent, rotation);
     o.must_be_same(0, 0);
     kernels::rotate(head_shape(op), rotation, op.kind == OpKind::rope_backward, o.out(0));
 }

@@ -3,21 +3,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "exec/operator_rows.h"
 #include "kernels/kernels.h"
 
 namespace orrery::exec {
-
-kernels::Dropout dropout_of(const models::Operator& op, const OperatorContext& context, std::string_view mask) {
-    if (context.dropout == 0) return {};
-    ORRERY_CHECK(static_cast<std::int64_t>(context.samples.size()) == op.micro_batch, "one sample index per sample");
-    // The embedding is layer -1, so the layer's index is shifted by one.
-    const RandomStream layers(context.seed, mask);
-    return {.probability = context.dropout,
-            .key = layers.bits(static_cast<std::uint64_t>(context.layer + 1)),
-            .samples = context.samples};
-}
 
 void run_residual_add(const models::Operator& op, const Operands& o, const OperatorPointers& at,
                       const OperatorContext& context) {

@@ -1,12 +1,10 @@
 #include "exec/cpu/sequence_parts.h"
 
-#include <algorithm>
-#include <cmath>
 #include <vector>
 
-#include "core/error.h"
-#include "exec/cpu/dropout.h"
+#include "exec/attention_part.h"
 #include "exec/operator_rows.h"
+#include "exec/operator_shapes.h"
 #include "kernels/attention.h"
 #include "kernels/kernels.h"
 #include "kernels/layout.h"
@@ -15,87 +13,6 @@ namespace orrery::exec {
 
 using models::Operator;
 using models::OpKind;
-
-namespace {
-
-/// The arguments of an attention kernel for this rank's queries, with the storage that `part` points to.
-struct Attention {
-    Attention(const Operator& op, const OperatorContext& context);
-    std::vector<kernels::PositionRun> queries, keys;
-    std::vector<float> slopes;
-    kernels::AttentionPart part;
-    [[nodiscard]] std::int64_t scratch_elements() const {
-        return kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(queries),
-                                                        kernels::AttentionPart::positions(keys));
-    }
-};
-Attention::Attention(const Operator& op, const OperatorContext& context) {
-    const std::int64_t cp = context.cp, rank = context.cp_index, sequence = op.queries * cp;
-    std::int64_t first_head = context.tp_index * op.heads;
-    switch (op.keys) {
-        case models::KeyPart::own:
-            queries = keys = {{0, op.sequence}};
-            // Ulysses: the context-parallel ranks split the heads of the tensor-parallel rank.
-            if (cp > 1) first_head = (context.tp_index * cp + rank) * op.heads;
-            break;
-        case models::KeyPart::gathered:
-            queries = positions_of_rank(sequence, cp, rank);
-            for (std::int64_t other = 0; other < cp; ++other) {
-                for (const kernels::PositionRun& run : positions_of_rank(sequence, cp, other)) keys.push_back(run);
-            }
-            break;
-        case models::KeyPart::ring:
-            queries = positions_of_rank(sequence, cp, rank);
-            keys = positions_of_rank(sequence, cp, (rank - op.ring_step + cp) % cp);
-            break;
-    }
-    const models::ModelSpec& model = *context.model;
-    part = {.queries = queries,
-            .keys = keys,
-            .micro_batch = op.micro_batch,
-            .heads = op.heads,
-            .kv_heads = op.kv_heads,
-            .head_dim = op.head_dim,
-            .value_dim = op.value_dim,
-            .causal = model.causal,
-            .sliding_window = model.sliding_window,
-            .dropout = dropout_of(op, context, kAttentionMask),
-            .first_head = first_head};
-    const models::ModelSpec::RopeScaling& scaling = model.rope_scaling;
-    if (scaling.type == "yarn" && scaling.mscale_all_dim > 0) {
-        const double magnitude = kernels::yarn_magnitude(scaling.factor, scaling.mscale_all_dim);
-        part.scale = magnitude * magnitude / std::sqrt(static_cast<double>(op.head_dim));
-    }
-    if (model.position != models::PositionKind::alibi) return;
-    slopes.resize(static_cast<std::size_t>(op.heads));
-    kernels::alibi_slopes(model.heads, first_head, op.heads, slopes.data());
-    part.alibi_slopes = slopes.data();
-}
-
-/// Keys and values, which are either in the rows of the queries or in a slot of their own.
-struct KeysAndValues {
-    kernels::ConstRows k, v;
-};
-KeysAndValues keys_and_values(const Operator& op, const OperatorPointers& at, std::size_t qkv, std::size_t kv) {
-    const bool apart = at.in.at(kv) != nullptr;
-    const auto* data = static_cast<const float*>(at.in.at(apart ? kv : qkv)) + (apart ? 0 : op.heads * op.head_dim);
-    const std::int64_t row = at.in_width.at(apart ? kv : qkv);
-    const std::int64_t width = op.kv_heads * (op.head_dim + (op.value_dim > 0 ? op.value_dim : op.head_dim));
-    ORRERY_CHECK(row >= width + (apart ? 0 : op.heads * op.head_dim), "rows too narrow for the heads in them");
-    return {{data, row}, {data + op.kv_heads * op.head_dim, row}};
-}
-
-template <typename Kernel>
-void for_each_run(const Operator& op, const OperatorContext& context, const Kernel& kernel) {
-    std::int64_t row = 0;
-    for (const kernels::PositionRun& run : positions_of(op, context)) {
-        const std::int64_t rows = run.count * op.micro_batch;
-        kernel(kernels::PositionShape{rows, op.k, op.micro_batch, run.first}, row * op.k);
-        row += rows;
-    }
-}
-
-}  // namespace
 
 void run_position_forward(const Operator& op, const Operands& o, const OperatorContext& context) {
     const std::int64_t before = context.model->position_offset * op.k;  // table rows before position 0
@@ -111,21 +28,26 @@ void run_position_backward(const Operator& op, const Operands& o, const Operator
 }
 
 void run_attention(const Operator& op, const Operands& o, const OperatorPointers& at, const OperatorContext& context) {
-    const Attention attention(op, context);
-    float* scratch = o.scratch(attention.scratch_elements());
+    OperatorAttention attention(op, context);
+    kernels::AttentionPart& part = attention.part;
+    if (!attention.slopes.empty()) part.alibi_slopes = attention.slopes.data();
+    float* scratch = o.scratch(kernels::attention_part_scratch_elements(kernels::AttentionPart::positions(part.queries),
+                                                                        kernels::AttentionPart::positions(part.keys)));
     if (op.kind == OpKind::attention_forward) {
         o.must_be_absent(o.optional_out(2));
-        const KeysAndValues kv = keys_and_values(op, at, 0, 1);
-        kernels::attention_forward(attention.part, {o.in(0), at.in_width[0]}, kv.k, kv.v, o.out(0), o.out(1), scratch);
+        const KeyColumns from = key_columns(op, at.in, at.in_width, 0, 1);
+        const float* keys = o.in(from.slot);
+        kernels::attention_forward(part, {o.in(0), at.in_width[0]}, {keys + from.k, from.width},
+                                   {keys + from.v, from.width}, o.out(0), o.out(1), scratch);
         return;
     }
-    const KeysAndValues kv = keys_and_values(op, at, 1, 4);
-    const std::int64_t q_width = op.heads * op.head_dim, k_width = op.kv_heads * op.head_dim;
-    const bool apart = at.out[1] != nullptr;
-    float* dk = apart ? o.out(1) : o.out(0) + q_width;
-    const std::int64_t width = at.out_width[apart ? 1 : 0];
-    kernels::attention_backward(attention.part, o.in(0), {o.in(1), at.in_width[1]}, kv.k, kv.v, o.in(2), o.in(3),
-                                {o.out(0), at.out_width[0]}, {dk, width}, {dk + k_width, width}, scratch);
+    const KeyColumns from = key_columns(op, at.in, at.in_width, 1, 4);
+    const KeyColumns to = key_columns(op, at.out, at.out_width, 0, 1);
+    const float* keys = o.in(from.slot);
+    float* gradients = o.out(to.slot);
+    kernels::attention_backward(part, o.in(0), {o.in(1), at.in_width[1]}, {keys + from.k, from.width},
+                                {keys + from.v, from.width}, o.in(2), o.in(3), {o.out(0), at.out_width[0]},
+                                {gradients + to.k, to.width}, {gradients + to.v, to.width}, scratch);
 }
 
 void run_attention_merge(const Operator& op, const Operands& o) {
@@ -164,12 +86,8 @@ void run_relay(const Operator& op, const Operands& o, const OperatorPointers& at
         if (op.kind == OpKind::join_sequence) return kernels::blocks_to_sequence(shape, o.in(0), o.out(0));
         return kernels::sequence_to_blocks(shape, o.in(0), o.out(0));
     }
-    const std::int64_t all = context.cp;
-    std::vector<std::int64_t> sections{op.heads * op.value_dim * all};
-    if (op.kv_heads > 0) {
-        sections = {op.heads * op.head_dim * all, op.kv_heads * op.head_dim * all, op.kv_heads * op.value_dim * all};
-    }
-    const kernels::HeadBlocks shape{op.rows, all, sections};
+    const std::vector<std::int64_t> sections = head_sections(op, context);
+    const kernels::HeadBlocks shape{op.rows, context.cp, sections};
     if (op.kind == OpKind::cut_heads) return kernels::heads_to_blocks(shape, o.in(0), o.out(0));
     kernels::blocks_to_heads(shape, o.in(0), o.out(0));
 }

@@ -3,12 +3,12 @@
 #include <cuda_runtime.h>
 
 #include <string>
-#include <vector>
 
 #include "core/error.h"
 #include "exec/cuda/check.h"
-#include "exec/operands.h"
-#include "exec/operator_rows.h"
+#include "exec/cuda/device_operands.h"
+#include "exec/cuda/dropout.h"
+#include "exec/cuda/sequence_parts.h"
 #include "exec/operator_shapes.h"
 
 namespace orrery::exec {
@@ -32,31 +32,8 @@ void copy(k::StreamHandle stream, void* to, const void* from, std::int64_t bytes
                "cudaMemcpyAsync");
 }
 
-/// The positions of the operator's rows, which are consecutive without context parallelism.
-kernels::PositionShape position_shape(const Operator& op, const OperatorContext& context) {
-    const std::vector<kernels::PositionRun> runs = positions_of(op, context);
-    ORRERY_CHECK(runs.size() == 1, "positions on CUDA are consecutive");
-    return {op.rows, op.k, op.micro_batch, runs.front().first};
-}
-
-kernels::AttentionShape attention_shape(const Operator& op, const models::ModelSpec& model) {
-    ORRERY_CHECK(op.keys == models::KeyPart::own && op.rows == op.sequence * op.micro_batch &&
-                     op.queries == op.sequence && op.value_dim == 0 && model.causal,
-                 "attention on CUDA is causal, over whole sequences, with values as wide as keys");
-    return {op.sequence, op.micro_batch, op.heads, op.kv_heads, op.head_dim, model.sliding_window};
-}
-
 k::Clipping clipping_of(const void* norm, const OperatorContext& context) {
     return {static_cast<const double*>(norm), context.clip_norm};
-}
-
-void run_attention(k::StreamHandle stream, const Operator& op, const Operands& o, const models::ModelSpec& model) {
-    if (op.kind == OpKind::attention_forward) {
-        o.must_be_absent(o.optional_out(2));
-        return k::attention_forward(stream, attention_shape(op, model), o.in(0), o.out(0), o.out(1));
-    }
-    o.must_be_absent(o.optional_in(4));
-    k::attention_backward(stream, attention_shape(op, model), o.in(0), o.in(1), o.in(2), o.in(3), o.out(0));
 }
 
 void run_update(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
@@ -95,39 +72,45 @@ void run_gradient_scale(k::StreamHandle stream, const Operands& o, const Operato
     }
 }
 
-void run_residual_add(k::StreamHandle stream, const Operator& op, const Operands& o) {
-    o.must_be_absent(o.optional_in(3));
-    o.must_be_absent(o.optional_out(1));
-    k::residual_add(stream, op.rows, op.k, o.in(0), o.in(1), o.optional_in(2), o.out(0));
-}
-
-void run_norm(k::StreamHandle stream, const Operator& op, const Operands& o, double epsilon) {
-    const kernels::NormShape shape = norm_shape(op);
+void run_norm(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
+              double epsilon) {
     switch (op.kind) {
         case OpKind::layer_norm_forward:
-            return k::layer_norm_forward(stream, shape, epsilon, o.in(0), o.in(1), o.in(2), o.out(0), o.out(1));
+            return k::layer_norm_forward(stream, norm_shape(op, at), epsilon, o.floats_in(0), o.floats_in(1),
+                                         o.floats_in(2), o.floats_out(0), o.out(1));
         case OpKind::layer_norm_backward:
-            return k::layer_norm_backward(stream, shape, o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
-                                          o.out(1), o.out(2));
+            return k::layer_norm_backward(stream, norm_shape(op, at), o.floats_in(0), o.floats_in(1), o.floats_in(2),
+                                          o.in(3), o.optional_floats_in(4), o.floats_out(0), o.floats_out(1),
+                                          o.floats_out(2));
         case OpKind::rms_norm_forward:
-            return k::rms_norm_forward(stream, shape, epsilon, o.in(0), o.in(1), o.out(0), o.out(1));
+            return k::rms_norm_forward(stream, norm_shape(op, at), epsilon, o.floats_in(0), o.floats_in(1),
+                                       o.floats_out(0), o.out(1));
+        case OpKind::rms_norm_backward:
+            return k::rms_norm_backward(stream, norm_shape(op, at), o.floats_in(0), o.floats_in(1), o.floats_in(2),
+                                        o.in(3), o.optional_floats_in(4), o.floats_out(0), o.floats_out(1));
+        case OpKind::head_norm_forward:
+            return k::head_norm_forward(stream, head_shape(op), epsilon, o.floats_in(0), o.floats_in(1), o.floats_in(2),
+                                        o.floats_out(0), o.out(1));
         default:
-            return k::rms_norm_backward(stream, shape, o.in(0), o.in(1), o.in(2), o.in(3), o.optional_in(4), o.out(0),
-                                        o.out(1));
+            return k::head_norm_backward(stream, head_shape(op), o.floats_in(0), o.floats_in(1), o.floats_in(2),
+                                         o.floats_in(3), o.in(4), o.floats_out(0), o.floats_out(1), o.floats_out(2));
     }
 }
 
 /// Table lookups: token and position embeddings.
-void run_embedding(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
+void run_embedding(k::StreamHandle stream, const Operator& op, const DeviceOperands& o,
+                   const OperatorContext& context) {
     switch (op.kind) {
         case OpKind::embedding_forward:
-            return k::embedding_forward(stream, embedding_shape(op, context), o.integers(0), o.in(1), o.out(0));
+            return k::embedding_forward(stream, embedding_shape(op, context), o.integers(0), o.floats_in(1),
+                                        o.floats_out(0));
         case OpKind::embedding_backward:
-            return k::embedding_backward(stream, embedding_shape(op, context), o.in(0), o.integers(1), o.out(0));
+            return k::embedding_backward(stream, embedding_shape(op, context), o.floats_in(0), o.integers(1),
+                                         o.floats_out(0));
         case OpKind::position_forward:
-            return k::position_forward(stream, position_shape(op, context), o.in(0), o.in(1), o.out(0));
+            return run_position_forward(stream, op, o, context);
         default:
-            return k::position_backward(stream, position_shape(op, context), o.in(0), o.out(0));
+            return run_position_backward(stream, op, o, context);
     }
 }
 
@@ -141,13 +124,6 @@ void run_linear(k::StreamHandle stream, const Operator& op, const Operands& o, k
             return products.linear_backward_weight(stream, linear_shape(op), o.in(0), o.in(1), o.out(0),
                                                    o.optional_out(1));
     }
-}
-
-void run_columns(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at) {
-    const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
-    const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
-    const auto columns = op.kind == OpKind::copy_columns ? k::copy_columns : k::add_columns;
-    columns(stream, op.rows, op.n, from, to);
 }
 
 void run_activation(k::StreamHandle stream, const Operator& op, const Operands& o) {
@@ -180,39 +156,16 @@ void run_cross_entropy(k::StreamHandle stream, const Operator& op, const Operand
 
 }  // namespace
 
-CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate) : allocate_(std::move(allocate)) {
+CudaOperators::CudaOperators(const std::function<std::byte*(std::int64_t)>& allocate) : tables_(allocate) {
     constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
-    partial_sums_ = reinterpret_cast<double*>(allocate_(kBytes));
+    partial_sums_ = reinterpret_cast<double*>(allocate(kBytes));
     if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");
-}
-
-CudaOperators::RotaryTable CudaOperators::rotary_table(k::StreamHandle stream, const models::ModelSpec& model,
-                                                       std::int64_t sequence, std::int64_t head_dim) {
-    RotaryTable& table = rotary_[{sequence, head_dim}];
-    if (table.cosines != nullptr) return table;
-    const auto elements = static_cast<std::size_t>(sequence * (head_dim / 2));
-    std::vector<float> values(2 * elements);
-    kernels::rotary_table(rotary_frequencies(model), sequence, head_dim, values.data(), values.data() + elements);
-    table.cosines = reinterpret_cast<float*>(allocate_(static_cast<std::int64_t>(values.size() * sizeof(float))));
-    if (table.cosines == nullptr) throw JobError("cudaMalloc: no device memory for the table of rotary positions");
-    table.sines = table.cosines + elements;
-    // A copy from pageable memory may land after the call, and streams that do not block do not wait for it by
-    // themselves.
-    copy(stream, table.cosines, values.data(), static_cast<std::int64_t>(values.size() * sizeof(float)));
-    check_cuda(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
-    return table;
-}
-
-void CudaOperators::rotate(k::StreamHandle stream, const Operator& op, const OperatorContext& context, float* qkv) {
-    const RotaryTable table = rotary_table(stream, *context.model, op.sequence, op.head_dim);
-    k::rotate(stream, head_shape(op), op.micro_batch, position_shape(op, context).first_position, table.cosines,
-              table.sines, op.kind == OpKind::rope_backward, qkv);
 }
 
 void CudaOperators::run(k::StreamHandle stream, const Operator& op, const OperatorPointers& at,
                         const OperatorContext& context) {
     ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
-    const Operands o(op, at);
+    const DeviceOperands o(op, at);
     if (op.overwrites_gradients) {
         for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
             if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
@@ -228,28 +181,41 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::layer_norm_backward:
         case OpKind::rms_norm_forward:
         case OpKind::rms_norm_backward:
-            return run_norm(stream, op, o, context.model->norm_epsilon);
+        case OpKind::head_norm_forward:
+        case OpKind::head_norm_backward:
+            return run_norm(stream, op, o, at, context.model->norm_epsilon);
         case OpKind::linear_forward:
         case OpKind::linear_backward_input:
         case OpKind::linear_backward_weight:
             return run_linear(stream, op, o, products_);
         case OpKind::rope_forward:
         case OpKind::rope_backward:
-            o.must_be_same(0, 0);
-            return rotate(stream, op, context, o.out(0));
+            return run_rotation(stream, op, o, at, context, tables_);
         case OpKind::attention_forward:
         case OpKind::attention_backward:
-            return run_attention(stream, op, o, *context.model);
+            return run_attention(stream, op, o, at, context, tables_);
+        case OpKind::attention_merge:
+            return run_attention_merge(stream, op, o);
         case OpKind::copy_columns:
         case OpKind::add_columns:
             return run_columns(stream, op, o, at);
+        case OpKind::repeat_heads:
+        case OpKind::sum_repeated_heads:
+            return run_repetition(stream, op, o, at);
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
+            return run_relay(stream, op, o, at, context);
         case OpKind::gelu_forward:
         case OpKind::gelu_backward:
         case OpKind::swiglu_forward:
         case OpKind::swiglu_backward:
             return run_activation(stream, op, o);
         case OpKind::residual_add:
-            return run_residual_add(stream, op, o);
+            return run_residual_add(stream, op, o, at, context);
+        case OpKind::residual_add_backward:
+            return run_residual_add_backward(stream, op, o, context);
         case OpKind::bias_backward:
             return k::bias_backward(stream, op.rows, op.n, o.in(0), o.out(0));
         case OpKind::cross_entropy_max:

@@ -4,13 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <utility>
 
+#include "exec/cuda/tables.h"
 #include "exec/operator_call.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/products.h"
-#include "models/model_spec.h"
 #include "models/operator.h"
 
 namespace orrery::exec {
@@ -18,8 +16,8 @@ namespace orrery::exec {
 class CudaOperators {
   public:
     /// Uses the current device. `allocate` returns zeroed device memory that outlives this object, for buffers that
-    /// persist between calls: rotary tables and partial sums.
-    explicit CudaOperators(std::function<std::byte*(std::int64_t bytes)> allocate);
+    /// persist between calls: tables and partial sums.
+    explicit CudaOperators(const std::function<std::byte*(std::int64_t bytes)>& allocate);
 
     /// Queues one operator, with the operands of CpuOperators::run. Throws BugError for kinds and variants that
     /// models::has_cuda_kernel or check_runs_on_gpu() reject, JobError if a CUDA call fails.
@@ -27,19 +25,8 @@ class CudaOperators {
              const OperatorContext& context);
 
   private:
-    struct RotaryTable {
-        float* cosines = nullptr;
-        float* sines = nullptr;
-    };
-    /// Made on first use. Waits until the table is on the device, so that all streams may read it.
-    RotaryTable rotary_table(kernels::cuda::StreamHandle stream, const models::ModelSpec& model, std::int64_t sequence,
-                             std::int64_t head_dim);
-    void rotate(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorContext& context,
-                float* qkv);
-
-    std::function<std::byte*(std::int64_t)> allocate_;
+    DeviceTables tables_;
     kernels::cuda::Products products_;
-    std::map<std::pair<std::int64_t, std::int64_t>, RotaryTable> rotary_;  // by sequence and head_dim
     double* partial_sums_ = nullptr;
 };
 

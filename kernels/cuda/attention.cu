@@ -1,202 +1,325 @@
 // Attention without score tiles: one warp per query of a head, or per key of a key/value head, with the head's elements
 // distributed over its lanes. Only o and lse are stored for the backward pass, and no scratch memory is needed.
-
 #include <cmath>
+#include <limits>
+#include <type_traits>
 
-#include "kernels/cuda/launch.cuh"
+#include "core/random.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/positions.h"
 
 namespace orrery::kernels::cuda {
 namespace {
 
-constexpr int kWarpsPerBlock = 4;
-constexpr int kMostPerLane = static_cast<int>(kWidestHead) / kWarp;
+constexpr unsigned kWarpsPerBlock = 4;
 
 /// A head's elements, distributed over a warp: lane l holds the elements l, l + 32, …, padded with zeros.
+template <int kPerLane>
 struct Spread {
-    float value[kMostPerLane];
+    float value[kPerLane];
 };
 
-__device__ Spread load(const float* head, int head_dim) {
-    Spread spread;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+template <int kPerLane>
+__device__ Spread<kPerLane> load(ConstFloats x, std::int64_t begin, int width) {
+    Spread<kPerLane> spread;
+    const int lane = static_cast<int>(threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) {
-        spread.value[i] = lane + i * kWarp < head_dim ? head[lane + i * kWarp] : 0.0F;
+    for (int i = 0; i < kPerLane; ++i) {
+        spread.value[i] = lane + i * kWarp < width ? get(x, begin + lane + i * kWarp) : 0.0F;
     }
     return spread;
 }
 
-__device__ void store(const Spread& spread, float factor, float* head, int head_dim) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+template <int kPerLane>
+__device__ void store(const Spread<kPerLane>& spread, float factor, Floats y, std::int64_t begin, int width) {
+    const int lane = static_cast<int>(threadIdx.x);
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) {
-        if (lane + i * kWarp < head_dim) head[lane + i * kWarp] = spread.value[i] * factor;
+    for (int i = 0; i < kPerLane; ++i) {
+        if (lane + i * kWarp < width) put(y, begin + lane + i * kWarp, spread.value[i] * factor);
     }
 }
 
 /// a . b; every lane gets the result.
-__device__ float dot(const Spread& a, const Spread& b) {
+template <int kPerLane>
+__device__ float dot(const Spread<kPerLane>& a, const Spread<kPerLane>& b) {
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) sum += a.value[i] * b.value[i];
+    for (int i = 0; i < kPerLane; ++i) sum += a.value[i] * b.value[i];
     return warp_sum(sum);
 }
 
-/// a . (b - c); every lane gets the result.
-__device__ float dot_difference(const Spread& a, const Spread& b, const Spread& c) {
+/// a . (factor b - c); every lane gets the result.
+template <int kPerLane>
+__device__ float dot_difference(const Spread<kPerLane>& a, float factor, const Spread<kPerLane>& b,
+                                const Spread<kPerLane>& c) {
     float sum = 0;
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) sum += a.value[i] * (b.value[i] - c.value[i]);
+    for (int i = 0; i < kPerLane; ++i) sum += a.value[i] * (factor * b.value[i] - c.value[i]);
     return warp_sum(sum);
 }
 
 /// sum = sum * keep + factor * x
-__device__ void accumulate(Spread& sum, float keep, float factor, const Spread& x) {
+template <int kPerLane>
+__device__ void accumulate(Spread<kPerLane>& sum, float keep, float factor, const Spread<kPerLane>& x) {
 #pragma unroll
-    for (int i = 0; i < kMostPerLane; ++i) sum.value[i] = sum.value[i] * keep + factor * x.value[i];
+    for (int i = 0; i < kPerLane; ++i) sum.value[i] = sum.value[i] * keep + factor * x.value[i];
 }
 
-/// Offsets into packed q, k and v, o and lse, by row and head.
-struct Packed {
-    AttentionShape shape;
-    __device__ std::int64_t row(std::int64_t position, std::int64_t sample) const {
-        return position * shape.micro_batch + sample;
+/// An AttentionPart for kernels.
+struct Problem {
+    PositionRuns queries, keys;
+    std::int64_t micro_batch = 0, query_rows = 0, key_rows = 0;
+    int heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
+    bool causal = true;
+    std::int64_t window = 0;
+    float scale = 0;
+    const float* slopes = nullptr;
+    Masks masks;  // their key is that of the heads' keys
+    std::int64_t first_head = 0;
+
+    explicit Problem(const AttentionPart& part)
+        : queries(part.queries),
+          keys(part.keys),
+          micro_batch(part.micro_batch),
+          query_rows(part.query_rows()),
+          key_rows(part.key_rows()),
+          heads(static_cast<int>(part.heads)),
+          kv_heads(static_cast<int>(part.kv_heads)),
+          head_dim(static_cast<int>(part.head_dim)),
+          value_dim(static_cast<int>(part.value_width())),
+          causal(part.causal),
+          window(part.sliding_window),
+          scale(static_cast<float>(part.scale != 0 ? part.scale : 1.0 / std::sqrt(static_cast<double>(head_dim)))),
+          slopes(part.alibi_slopes),
+          masks(part.dropout, part.micro_batch),
+          first_head(part.first_head) {
+        ORRERY_CHECK(part.head_dim <= kWidestHead && part.value_width() <= kWidestHead,
+                     "attention on CUDA takes heads of up to 256 elements");
+        ORRERY_CHECK(causal || window == 0, "a sliding window needs causal attention");
+        masks.key = RandomStream(part.dropout.key, "head").key();
     }
-    __device__ std::int64_t width() const { return (shape.heads + 2 * shape.kv_heads) * shape.head_dim; }
-    __device__ std::int64_t q(std::int64_t row, std::int64_t head) const {
-        return row * width() + head * shape.head_dim;
+    __device__ float slope(int head) const { return slopes != nullptr ? slopes[head] : 0.0F; }
+    /// The key of a head's masks.
+    __device__ std::uint64_t mask_key(int head) const {
+        return mixed(masks.key ^ mixed(static_cast<std::uint64_t>(first_head + head)));
     }
-    __device__ std::int64_t k(std::int64_t row, std::int64_t kv_head) const {
-        return row * width() + (shape.heads + kv_head) * shape.head_dim;
+    __device__ RowMask mask_of(std::uint64_t key, std::int64_t sample, std::int64_t query) const {
+        return {key, masks.first_sample + sample, query, masks.threshold};
     }
-    __device__ std::int64_t v(std::int64_t row, std::int64_t kv_head) const {
-        return k(row, kv_head) + shape.kv_heads * shape.head_dim;
-    }
-    __device__ std::int64_t o(std::int64_t row, std::int64_t head) const {
-        return (row * shape.heads + head) * shape.head_dim;
-    }
-    __device__ std::int64_t lse(std::int64_t row, std::int64_t head) const {
-        return head * shape.sequence * shape.micro_batch + row;
-    }
-    __device__ float scale() const { return 1.0F / sqrtf(static_cast<float>(shape.head_dim)); }
-    __device__ std::int64_t first_key(std::int64_t query) const {
-        const std::int64_t window = shape.sliding_window;
-        return window > 0 && query >= window ? query - window + 1 : 0;
-    }
-    __device__ std::int64_t last_query(std::int64_t key) const {
-        const std::int64_t window = shape.sliding_window;
-        return window > 0 && key + window < shape.sequence ? key + window - 1 : shape.sequence - 1;
+    /// The factor on the probability of a key.
+    __device__ float kept(const RowMask& mask, std::int64_t key) const {
+        if (!masks.drops) return 1.0F;
+        return mask.keeps(key) ? masks.scale : 0.0F;
     }
 };
 
-/// The work item of a warp. my_work() returns false if this warp has none.
+/// Calls body(row, position) for the rows of `runs` that are of this sample and have positions in [first, last].
+template <typename Body>
+__device__ void for_each_row(const PositionRuns& runs, std::int64_t micro_batch, std::int64_t sample,
+                             std::int64_t first, std::int64_t last, const Body& body) {
+    std::int64_t index = 0;
+    for (std::int64_t i = 0; i < runs.count(); ++i) {
+        const PositionRun run = runs[i];
+        const std::int64_t begin = run.first < first ? first : run.first;
+        const std::int64_t end = run.first + run.count - 1 < last ? run.first + run.count : last + 1;
+        for (std::int64_t position = begin; position < end; ++position) {
+            body((index + position - run.first) * micro_batch + sample, position);
+        }
+        index += run.count;
+    }
+}
+
+constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() - 1;
+
+/// The keys to which a query attends.
+template <typename Body>
+__device__ void for_each_key(const Problem& problem, std::int64_t query, std::int64_t sample, const Body& body) {
+    const std::int64_t first = problem.window > 0 ? query - problem.window + 1 : 0;
+    for_each_row(problem.keys, problem.micro_batch, sample, first, problem.causal ? query : kFar, body);
+}
+/// The queries that attend to a key.
+template <typename Body>
+__device__ void for_each_query(const Problem& problem, std::int64_t key, std::int64_t sample, const Body& body) {
+    const std::int64_t last = problem.window > 0 ? key + problem.window - 1 : kFar;
+    for_each_row(problem.queries, problem.micro_batch, sample, problem.causal ? key : 0, last, body);
+}
+
+/// The work item of a warp: a row of a head. blockIdx.y is the head.
 struct Work {
-    std::int64_t position, sample, head;
+    std::int64_t row, position, sample;
+    int head;
+    __device__ Work(const PositionRuns& positions, std::int64_t micro_batch)
+        : row(static_cast<std::int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.y),
+          head(static_cast<int>(blockIdx.y)) {
+        const std::int64_t index = position_index(row, micro_batch);
+        position = positions.position(index);
+        sample = row - index * micro_batch;
+    }
 };
-__device__ bool my_work(const AttentionShape& shape, std::int64_t heads, Work& work) {
-    const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
-    if (index >= heads * shape.sequence * shape.micro_batch) return false;
-    work.head = index % heads;
-    work.sample = index / heads % shape.micro_batch;
-    work.position = index / heads / shape.micro_batch;
-    return true;
+
+__device__ float score_of(const Problem& problem, float product, float slope, std::int64_t query, std::int64_t key) {
+    return product * problem.scale + slope * static_cast<float>(key - query);
 }
 
-__global__ void attention_forward_kernel(Packed packed, const float* qkv, float* o, float* lse) {
-    Work work;
-    if (!my_work(packed.shape, packed.shape.heads, work)) return;
-    const auto head_dim = static_cast<int>(packed.shape.head_dim);
-    const std::int64_t kv_head = work.head / (packed.shape.heads / packed.shape.kv_heads);
-    const std::int64_t row = packed.row(work.position, work.sample);
-    const Spread q = load(qkv + packed.q(row, work.head), head_dim);
-    const float scale = packed.scale();
-    Spread sum{};
+struct Inputs {
+    ConstFloatRows q, k, v;
+};
+
+template <int kPerLane>
+__global__ void attention_forward_kernel(Problem problem, Inputs in, Floats o, float* lse) {
+    const Work work(problem.queries, problem.micro_batch);
+    if (work.row >= problem.query_rows) return;
+    const int kv_head = work.head / (problem.heads / problem.kv_heads);
+    const auto q = load<kPerLane>(in.q.data, work.row * in.q.width + work.head * problem.head_dim, problem.head_dim);
+    const float slope = problem.slope(work.head);
+    const RowMask mask = problem.mask_of(problem.mask_key(work.head), work.sample, work.position);
+    Spread<kPerLane> sum{};
     float top = -INFINITY;
     float weights = 0;
-    for (std::int64_t key = packed.first_key(work.position); key <= work.position; ++key) {
-        const std::int64_t key_row = packed.row(key, work.sample);
-        const float score = dot(q, load(qkv + packed.k(key_row, kv_head), head_dim)) * scale;
+    for_each_key(problem, work.position, work.sample, [&](std::int64_t row, std::int64_t key) {
+        const auto k = load<kPerLane>(in.k.data, row * in.k.width + kv_head * problem.head_dim, problem.head_dim);
+        const auto v = load<kPerLane>(in.v.data, row * in.v.width + kv_head * problem.value_dim, problem.value_dim);
+        const float score = score_of(problem, dot(q, k), slope, work.position, key);
         const float new_top = fmaxf(top, score);
         const float keep = expf(top - new_top);
         const float weight = expf(score - new_top);
-        accumulate(sum, keep, weight, load(qkv + packed.v(key_row, kv_head), head_dim));
+        accumulate(sum, keep, weight * problem.kept(mask, key), v);
         weights = weights * keep + weight;
         top = new_top;
-    }
-    store(sum, 1.0F / weights, o + packed.o(row, work.head), head_dim);
-    if (threadIdx.x % kWarp == 0) lse[packed.lse(row, work.head)] = top + logf(weights);
+    });
+    const bool none = weights == 0.0F;  // no key
+    const std::int64_t out = (work.row * problem.heads + work.head) * problem.value_dim;
+    store(sum, none ? 0.0F : 1.0F / weights, o, out, problem.value_dim);
+    if (threadIdx.x == 0) lse[work.head * problem.query_rows + work.row] = none ? -INFINITY : top + logf(weights);
 }
 
-/// The gradient of a score is p (do . v - do . o) = p do . (v - o).
-__global__ void attention_query_gradient_kernel(Packed packed, const float* d_o, const float* qkv, const float* o,
-                                                const float* lse, float* dqkv) {
-    Work work;
-    if (!my_work(packed.shape, packed.shape.heads, work)) return;
-    const auto head_dim = static_cast<int>(packed.shape.head_dim);
-    const std::int64_t kv_head = work.head / (packed.shape.heads / packed.shape.kv_heads);
-    const std::int64_t row = packed.row(work.position, work.sample);
-    const Spread q = load(qkv + packed.q(row, work.head), head_dim);
-    const Spread dout = load(d_o + packed.o(row, work.head), head_dim);
-    const Spread out = load(o + packed.o(row, work.head), head_dim);
-    const float log_sum = lse[packed.lse(row, work.head)];
-    const float scale = packed.scale();
-    Spread dq{};
-    for (std::int64_t key = packed.first_key(work.position); key <= work.position; ++key) {
-        const std::int64_t key_row = packed.row(key, work.sample);
-        const Spread k = load(qkv + packed.k(key_row, kv_head), head_dim);
-        const Spread v = load(qkv + packed.v(key_row, kv_head), head_dim);
-        const float probability = expf(dot(q, k) * scale - log_sum);
-        accumulate(dq, 1.0F, probability * dot_difference(dout, v, out), k);
-    }
-    store(dq, scale, dqkv + packed.q(row, work.head), head_dim);
+struct BackwardInputs {
+    ConstFloatRows q, k, v;
+    ConstFloats d_o, o;
+    const float* lse;
+};
+
+/// The gradient of a score is p (f do . v - do . o) = p do . (f v - o), where f is the factor of dropout.
+template <int kPerLane>
+__global__ void attention_query_gradient_kernel(Problem problem, BackwardInputs in, FloatRows dq) {
+    const Work work(problem.queries, problem.micro_batch);
+    if (work.row >= problem.query_rows) return;
+    const int kv_head = work.head / (problem.heads / problem.kv_heads);
+    const std::int64_t out = (work.row * problem.heads + work.head) * problem.value_dim;
+    const auto q = load<kPerLane>(in.q.data, work.row * in.q.width + work.head * problem.head_dim, problem.head_dim);
+    const auto d_o = load<kPerLane>(in.d_o, out, problem.value_dim);
+    const auto o = load<kPerLane>(in.o, out, problem.value_dim);
+    const float log_sum = in.lse[work.head * problem.query_rows + work.row];
+    const float slope = problem.slope(work.head);
+    const RowMask mask = problem.mask_of(problem.mask_key(work.head), work.sample, work.position);
+    Spread<kPerLane> sum{};
+    for_each_key(problem, work.position, work.sample, [&](std::int64_t row, std::int64_t key) {
+        const auto k = load<kPerLane>(in.k.data, row * in.k.width + kv_head * problem.head_dim, problem.head_dim);
+        const auto v = load<kPerLane>(in.v.data, row * in.v.width + kv_head * problem.value_dim, problem.value_dim);
+        const float probability = expf(score_of(problem, dot(q, k), slope, work.position, key) - log_sum);
+        accumulate(sum, 1.0F, probability * dot_difference(d_o, problem.kept(mask, key), v, o), k);
+    });
+    store(sum, problem.scale, dq.data, work.row * dq.width + work.head * problem.head_dim, problem.head_dim);
 }
 
-__global__ void attention_key_gradient_kernel(Packed packed, const float* d_o, const float* qkv, const float* o,
-                                              const float* lse, float* dqkv) {
-    Work work;
-    if (!my_work(packed.shape, packed.shape.kv_heads, work)) return;
-    const auto head_dim = static_cast<int>(packed.shape.head_dim);
-    const std::int64_t group = packed.shape.heads / packed.shape.kv_heads;
-    const std::int64_t key_row = packed.row(work.position, work.sample);
-    const Spread k = load(qkv + packed.k(key_row, work.head), head_dim);
-    const Spread v = load(qkv + packed.v(key_row, work.head), head_dim);
-    const float scale = packed.scale();
-    Spread dk{};
-    Spread dv{};
-    for (std::int64_t head = work.head * group; head < (work.head + 1) * group; ++head) {
-        for (std::int64_t query = work.position; query <= packed.last_query(work.position); ++query) {
-            const std::int64_t row = packed.row(query, work.sample);
-            const Spread q = load(qkv + packed.q(row, head), head_dim);
-            const Spread dout = load(d_o + packed.o(row, head), head_dim);
-            const Spread out = load(o + packed.o(row, head), head_dim);
-            const float probability = expf(dot(q, k) * scale - lse[packed.lse(row, head)]);
-            accumulate(dk, 1.0F, probability * dot_difference(dout, v, out), q);
-            accumulate(dv, 1.0F, probability, dout);
-        }
+template <int kPerLane>
+__global__ void attention_key_gradient_kernel(Problem problem, BackwardInputs in, FloatRows dk, FloatRows dv) {
+    const Work work(problem.keys, problem.micro_batch);
+    if (work.row >= problem.key_rows) return;
+    const int group = problem.heads / problem.kv_heads;
+    const std::int64_t first = work.head * problem.head_dim, first_value = work.head * problem.value_dim;
+    const auto k = load<kPerLane>(in.k.data, work.row * in.k.width + first, problem.head_dim);
+    const auto v = load<kPerLane>(in.v.data, work.row * in.v.width + first_value, problem.value_dim);
+    Spread<kPerLane> k_sum{};
+    Spread<kPerLane> v_sum{};
+    for (int head = work.head * group; head < (work.head + 1) * group; ++head) {
+        const float slope = problem.slope(head);
+        const std::uint64_t mask_key = problem.mask_key(head);
+        for_each_query(problem, work.position, work.sample, [&](std::int64_t row, std::int64_t query) {
+            const std::int64_t out = (row * problem.heads + head) * problem.value_dim;
+            const auto q = load<kPerLane>(in.q.data, row * in.q.width + head * problem.head_dim, problem.head_dim);
+            const auto d_o = load<kPerLane>(in.d_o, out, problem.value_dim);
+            const auto o = load<kPerLane>(in.o, out, problem.value_dim);
+            const float kept =
+                problem.masks.drops ? problem.kept(problem.mask_of(mask_key, work.sample, query), work.position) : 1.0F;
+            const float score = score_of(problem, dot(q, k), slope, query, work.position);
+            const float probability = expf(score - in.lse[head * problem.query_rows + row]);
+            accumulate(k_sum, 1.0F, probability * dot_difference(d_o, kept, v, o), q);
+            accumulate(v_sum, 1.0F, probability * kept, d_o);
+        });
     }
-    store(dk, scale, dqkv + packed.k(key_row, work.head), head_dim);
-    store(dv, 1.0F, dqkv + packed.v(key_row, work.head), head_dim);
+    store(k_sum, problem.scale, dk.data, work.row * dk.width + first, problem.head_dim);
+    store(v_sum, 1.0F, dv.data, work.row * dv.width + first_value, problem.value_dim);
 }
 
-unsigned blocks(const AttentionShape& shape, std::int64_t heads) {
-    return blocks_for(heads * shape.sequence * shape.micro_batch, kWarpsPerBlock);
+/// One warp per row of a head.
+__global__ void attention_merge_kernel(std::int64_t rows, std::int64_t heads, std::int64_t value_dim,
+                                       ConstFloats part_o, const float* part_lse, Floats o, float* lse) {
+    const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.y;
+    if (row >= rows) return;
+    const std::int64_t head = blockIdx.y;
+    const float added = part_lse[head * rows + row];
+    const float before = lse[head * rows + row];
+    if (added == -INFINITY) return;
+    const auto top = static_cast<double>(fmaxf(added, before));
+    const double weight = exp(static_cast<double>(before) - top);
+    const double part_weight = exp(static_cast<double>(added) - top);
+    const double sum = weight + part_weight;
+    const auto keep = static_cast<float>(weight / sum);
+    const auto take = static_cast<float>(part_weight / sum);
+    __syncwarp();  // until all lanes have read the old lse
+    if (threadIdx.x == 0) lse[head * rows + row] = static_cast<float>(top + log(sum));
+    const std::int64_t at = (row * heads + head) * value_dim;
+    for (std::int64_t i = threadIdx.x; i < value_dim; i += kWarp) {
+        put(o, at + i, get(o, at + i) * keep + get(part_o, at + i) * take);
+    }
+}
+
+constexpr dim3 kBlock(kWarp, kWarpsPerBlock);
+
+dim3 grid_of(std::int64_t rows, std::int64_t heads) {
+    return {blocks_for(rows, kWarpsPerBlock), static_cast<unsigned>(heads)};
+}
+
+/// Calls use(elements of a lane as a constant) for the narrowest spread that holds the heads.
+template <typename Use>
+void with_spread(const Problem& problem, const Use& use) {
+    const int widest = problem.head_dim < problem.value_dim ? problem.value_dim : problem.head_dim;
+    if (widest <= 2 * kWarp) return use(std::integral_constant<int, 2>());
+    if (widest <= 4 * kWarp) return use(std::integral_constant<int, 4>());
+    use(std::integral_constant<int, static_cast<int>(kWidestHead) / kWarp>());
 }
 
 }  // namespace
 
-void attention_forward(StreamHandle stream, const AttentionShape& shape, const float* qkv, float* o, float* lse) {
-    ORRERY_CHECK(shape.head_dim <= kWidestHead, "attention on CUDA takes heads of up to 256 elements");
-    launch(stream, blocks(shape, shape.heads), kWarpsPerBlock * kWarp, "attention_forward", attention_forward_kernel,
-           Packed{shape}, qkv, o, lse);
+void attention_forward(StreamHandle stream, const AttentionPart& part, ConstFloatRows q, ConstFloatRows k,
+                       ConstFloatRows v, Floats o, float* lse) {
+    const Problem problem(part);
+    with_spread(problem, [&](auto per_lane) {
+        launch(stream, grid_of(problem.query_rows, problem.heads), kBlock, "attention_forward",
+               attention_forward_kernel<per_lane()>, problem, Inputs{q, k, v}, o, lse);
+    });
 }
 
-void attention_backward(StreamHandle stream, const AttentionShape& shape, const float* d_o, const float* qkv,
-                        const float* o, const float* lse, float* dqkv) {
-    ORRERY_CHECK(shape.head_dim <= kWidestHead, "attention on CUDA takes heads of up to 256 elements");
-    launch(stream, blocks(shape, shape.heads), kWarpsPerBlock * kWarp, "attention_backward",
-           attention_query_gradient_kernel, Packed{shape}, d_o, qkv, o, lse, dqkv);
-    launch(stream, blocks(shape, shape.kv_heads), kWarpsPerBlock * kWarp, "attention_backward",
-           attention_key_gradient_kernel, Packed{shape}, d_o, qkv, o, lse, dqkv);
+void attention_backward(StreamHandle stream, const AttentionPart& part, ConstFloats d_o, ConstFloatRows q,
+                        ConstFloatRows k, ConstFloatRows v, ConstFloats o, const float* lse, FloatRows dq, FloatRows dk,
+                        FloatRows dv) {
+    const Problem problem(part);
+    const BackwardInputs in{q, k, v, d_o, o, lse};
+    with_spread(problem, [&](auto per_lane) {
+        launch(stream, grid_of(problem.query_rows, problem.heads), kBlock, "attention_backward",
+               attention_query_gradient_kernel<per_lane()>, problem, in, dq);
+        launch(stream, grid_of(problem.key_rows, problem.kv_heads), kBlock, "attention_backward",
+               attention_key_gradient_kernel<per_lane()>, problem, in, dk, dv);
+    });
+}
+
+void attention_merge(StreamHandle stream, std::int64_t rows, std::int64_t heads, std::int64_t value_dim,
+                     ConstFloats part_o, const float* part_lse, Floats o, float* lse) {
+    launch(stream, grid_of(rows, heads), kBlock, "attention_merge", attention_merge_kernel, rows, heads, value_dim,
+           part_o, part_lse, o, lse);
 }
 
 }  // namespace orrery::kernels::cuda

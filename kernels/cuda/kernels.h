@@ -1,6 +1,6 @@
-// The GPU kernels of dense decoders, in fp32. They compute the same as the functions of the same names in
-// kernels/kernels.h, on device memory. They are queued on a stream and return at once. Sums have a fixed order, so the
-// same input on the same device gives bitwise equal results; CPU results differ by rounding.
+// The GPU kernels. They compute the same as the functions of the same names in kernels/kernels.h, on device memory.
+// They are queued on a stream and return at once. Sums have a fixed order, so the same input on the same device gives
+// bitwise equal results; CPU results differ by rounding.
 //
 // Every function throws JobError naming the kernel if the launch fails. Errors of a running kernel are reported at the
 // next synchronisation of the stream.
@@ -8,46 +8,40 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/floats.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/rotary.h"
+#include "kernels/cuda/stream.h"
 #include "kernels/kernels.h"
 
 namespace orrery::kernels::cuda {
 
-/// A cudaStream_t.
-struct StreamHandle {
-    void* stream = nullptr;
-};
-
 // ---- embeddings and positions ---------------------------------------------------------------------------------------
 
-void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const std::int32_t* tokens,
-                       const float* weight, float* y);
-void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, const float* dy, const std::int32_t* tokens,
-                        float* dweight);
-void position_forward(StreamHandle stream, const PositionShape& shape, const float* x, const float* weight, float* y);
-void position_backward(StreamHandle stream, const PositionShape& shape, const float* dy, float* dweight);
-/// The tables cosines and sines [positions, d/2] start at position 0 and are in device memory.
-void rotate(StreamHandle stream, const HeadShape& shape, std::int64_t micro_batch, std::int64_t first_position,
-            const float* cosines, const float* sines, bool inverse, float* qkv);
+void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const std::int32_t* tokens, ConstFloats weight,
+                       Floats y);
+void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, ConstFloats dy, const std::int32_t* tokens,
+                        Floats dweight);
+void position_forward(StreamHandle stream, const PositionShape& shape, ConstFloats x, ConstFloats weight, Floats y);
+void position_backward(StreamHandle stream, const PositionShape& shape, ConstFloats dy, Floats dweight);
 
 // ---- normalisation --------------------------------------------------------------------------------------------------
 
-void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x,
-                        const float* weight, const float* bias, float* y, float* stats);
-void layer_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
-                         const float* weight, const float* stats, const float* residual, float* dx, float* dweight,
-                         float* dbias);
-void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x, const float* weight,
-                      float* y, float* stats);
-void rms_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
-                       const float* weight, const float* stats, const float* residual, float* dx, float* dweight);
-
-// ---- attention ------------------------------------------------------------------------------------------------------
-
-/// Largest head_dim that attention supports.
-inline constexpr std::int64_t kWidestHead = 256;
-void attention_forward(StreamHandle stream, const AttentionShape& shape, const float* qkv, float* o, float* lse);
-void attention_backward(StreamHandle stream, const AttentionShape& shape, const float* d_o, const float* qkv,
-                        const float* o, const float* lse, float* dqkv);
+void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
+                        ConstFloats bias, Floats y, float* stats);
+void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
+                         const float* stats, ConstFloats residual, Floats dx, Floats dweight, Floats dbias);
+void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
+                      Floats y, float* stats);
+void rms_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
+                       const float* stats, ConstFloats residual, Floats dx, Floats dweight);
+void head_norm_forward(StreamHandle stream, const HeadShape& shape, double epsilon, ConstFloats qkv,
+                       ConstFloats q_weight, ConstFloats k_weight, Floats out, float* stats);
+void head_norm_backward(StreamHandle stream, const HeadShape& shape, ConstFloats dout, ConstFloats qkv,
+                        ConstFloats q_weight, ConstFloats k_weight, const float* stats, Floats dqkv, Floats dq_weight,
+                        Floats dk_weight);
 
 // ---- activations ----------------------------------------------------------------------------------------------------
 
@@ -67,15 +61,11 @@ void cross_entropy_loss(StreamHandle stream, std::int64_t rows, const float* row
 void cross_entropy_backward(StreamHandle stream, const VocabShard& shape, float scale, const float* lse,
                             const std::int32_t* targets, float* logits);
 
-// ---- flat vectors and columns ---------------------------------------------------------------------------------------
+// ---- flat vectors ---------------------------------------------------------------------------------------------------
 
-void residual_add(StreamHandle stream, std::int64_t rows, std::int64_t width, const float* a, const float* b,
-                  const float* bias, float* y);
 /// y[row] = bias, before a GEMM that adds to y.
 void set_bias(StreamHandle stream, std::int64_t rows, std::int64_t n, const float* bias, float* y);
 void bias_backward(StreamHandle stream, std::int64_t rows, std::int64_t n, const float* dy, float* dbias);
-void copy_columns(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstRows x, Rows y);
-void add_columns(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstRows x, Rows y);
 void add(StreamHandle stream, std::int64_t elements, const float* b, float* a);
 
 // ---- optimizers -----------------------------------------------------------------------------------------------------

@@ -41,6 +41,9 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+inline void __syncwarp(unsigned mask = 0xffffffffU) {
+    static_cast<void>(::emulated::exchange(mask, 0, 0));
+}
 using std::isfinite;
 
 extern "C" {
