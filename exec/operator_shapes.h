@@ -17,6 +17,11 @@ namespace orrery::exec {
 [[nodiscard]] kernels::EmbeddingShape embedding_shape(const models::Operator& op, const OperatorContext& context);
 [[nodiscard]] kernels::VocabShard vocab_shard(const models::Operator& op, const OperatorContext& context);
 
+[[nodiscard]] kernels::RouterShape router_shape(const models::Operator& op, const models::ModelSpec& model);
+[[nodiscard]] kernels::PermuteShape permute_shape(const models::Operator& op, const models::ModelSpec& model);
+/// Throws BugError if the rows of a GEMM's operands are narrower than the columns that it reads or writes.
+void check_columns(const models::Operator& op, const OperatorPointers& at);
+
 [[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
 
 /// For operators with overwrites_gradients: calls `visit` with the position and size of each gradient output, which

@@ -6,7 +6,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "exec/cuda/activations.h"
 #include "exec/cuda/check.h"
+#include "exec/cuda/cross_entropy.h"
+#include "exec/cuda/expert_rows.h"
+#include "exec/cuda/float_operands.h"
+#include "exec/cuda/linear.h"
+#include "exec/cuda/updates.h"
 #include "exec/operands.h"
 #include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
@@ -46,10 +52,6 @@ kernels::AttentionShape attention_shape(const Operator& op, const models::ModelS
     return {op.sequence, op.micro_batch, op.heads, op.kv_heads, op.head_dim, model.sliding_window};
 }
 
-k::Clipping clipping_of(const void* norm, const OperatorContext& context) {
-    return {static_cast<const double*>(norm), context.clip_norm};
-}
-
 void run_attention(k::StreamHandle stream, const Operator& op, const Operands& o, const models::ModelSpec& model) {
     if (op.kind == OpKind::attention_forward) {
         o.must_be_absent(o.optional_out(2));
@@ -57,42 +59,6 @@ void run_attention(k::StreamHandle stream, const Operator& op, const Operands& o
     }
     o.must_be_absent(o.optional_in(4));
     k::attention_backward(stream, attention_shape(op, model), o.in(0), o.in(1), o.in(2), o.in(3), o.out(0));
-}
-
-void run_update(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
-    o.must_be_absent(o.optional_out(4));
-    const k::Clipping clipping = clipping_of(o.any_in(1), context);
-    for (const UpdateRange& range : context.updates) {
-        float* gradient = o.consumed(0) + range.gradient;
-        float* parameters = o.out(0) + range.parameter;
-        float* first = o.out(1) + range.state;
-        if (op.kind == OpKind::sgd_momentum) {
-            kernels::SgdMomentum options = context.sgd;
-            if (!range.decays) options.weight_decay = 0.0;
-            k::sgd_momentum(stream, range.elements, options, clipping, parameters, first, gradient);
-            continue;
-        }
-        kernels::AdamW options = context.optimizer;
-        if (!range.decays) options.weight_decay = 0.0;
-        const auto update = context.decoupled_decay ? k::adamw : k::adam;
-        update(stream, range.elements, options, clipping, parameters, first, o.out(2) + range.state, gradient);
-    }
-}
-
-void run_gradient_norm(k::StreamHandle stream, const Operands& o, const OperatorContext& context, double* partial) {
-    auto* norm = static_cast<double*>(o.any_out(0));
-    clear(stream, norm, 2 * static_cast<std::int64_t>(sizeof(double)));
-    for (const UpdateRange& range : context.updates) {
-        if (range.counted) k::sum_of_squares(stream, range.elements, o.in(0) + range.gradient, partial, norm);
-    }
-    k::mark_not_finite(stream, norm);
-}
-
-void run_gradient_scale(k::StreamHandle stream, const Operands& o, const OperatorContext& context) {
-    o.must_be_same(1, 0);
-    for (const UpdateRange& range : context.updates) {
-        k::scale(stream, range.elements, clipping_of(o.any_in(0), context), o.out(0) + range.gradient);
-    }
 }
 
 void run_residual_add(k::StreamHandle stream, const Operator& op, const Operands& o) {
@@ -131,18 +97,6 @@ void run_embedding(k::StreamHandle stream, const Operator& op, const Operands& o
     }
 }
 
-void run_linear(k::StreamHandle stream, const Operator& op, const Operands& o, k::Products& products) {
-    switch (op.kind) {
-        case OpKind::linear_forward:
-            return products.linear_forward(stream, linear_shape(op), o.in(0), o.in(1), o.optional_in(2), o.out(0));
-        case OpKind::linear_backward_input:
-            return products.linear_backward_input(stream, linear_shape(op), o.in(0), o.in(1), o.out(0));
-        default:
-            return products.linear_backward_weight(stream, linear_shape(op), o.in(0), o.in(1), o.out(0),
-                                                   o.optional_out(1));
-    }
-}
-
 void run_columns(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at) {
     const kernels::ConstRows from{o.in(0) + op.from_column, at.in_width[0]};
     const kernels::Rows to{o.out(0) + op.to_column, at.out_width[0]};
@@ -150,40 +104,28 @@ void run_columns(k::StreamHandle stream, const Operator& op, const Operands& o, 
     columns(stream, op.rows, op.n, from, to);
 }
 
-void run_activation(k::StreamHandle stream, const Operator& op, const Operands& o) {
-    switch (op.kind) {
-        case OpKind::gelu_forward:
-            return k::gelu_forward(stream, op.rows * op.n, o.in(0), o.out(0));
-        case OpKind::gelu_backward:
-            return k::gelu_backward(stream, op.rows * op.n, o.in(0), o.in(1), o.out(0));
-        case OpKind::swiglu_forward:
-            return k::swiglu_forward(stream, op.rows, op.n, o.in(0), o.out(0));
-        default:
-            return k::swiglu_backward(stream, op.rows, op.n, o.in(0), o.in(1), o.out(0));
-    }
-}
-
-void run_cross_entropy(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
-    switch (op.kind) {
-        case OpKind::cross_entropy_max:
-            return k::cross_entropy_max(stream, vocab_shard(op, context), o.in(0), o.out(0));
-        case OpKind::cross_entropy_sum:
-            return k::cross_entropy_sum(stream, vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0));
-        case OpKind::cross_entropy_loss:
-            return k::cross_entropy_loss(stream, op.rows, o.in(0), o.in(1), o.out(0), o.loss(1));
-        default:
-            o.must_be_same(0, 0);
-            return k::cross_entropy_backward(stream, vocab_shard(op, context), static_cast<float>(context.loss_scale),
-                                             o.in(1), o.integers(2), o.out(0));
-    }
+void run_cast(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at) {
+    const auto is_float = [](DType type) { return type == DType::fp32 || type == DType::bf16; };
+    const DType from = o.in_type(0), to = o.out_type(0);
+    if (from == to) return copy(stream, o.any_out(0), o.any_in(0), op.elements * size_of(from));
+    ORRERY_CHECK(is_float(from) && is_float(to), "a cast that is only simulated");
+    k::cast(stream, op.elements, FloatOperands(o, at).in(0), FloatOperands(o, at).out(0));
 }
 
 }  // namespace
 
-CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate) : allocate_(std::move(allocate)) {
+CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate) : allocate_(std::move(allocate)), products_(allocate_) {
     constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
     partial_sums_ = reinterpret_cast<double*>(allocate_(kBytes));
     if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");
+}
+
+const float* CudaOperators::zeros(std::int64_t elements) {
+    if (zeros_ >= elements) return zeros_memory_;
+    zeros_memory_ = reinterpret_cast<float*>(allocate_(elements * static_cast<std::int64_t>(sizeof(float))));
+    if (zeros_memory_ == nullptr) throw JobError("cudaMalloc: no device memory for the correction of router scores");
+    zeros_ = elements;
+    return zeros_memory_;
 }
 
 CudaOperators::RotaryTable CudaOperators::rotary_table(k::StreamHandle stream, const models::ModelSpec& model,
@@ -232,7 +174,7 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::linear_forward:
         case OpKind::linear_backward_input:
         case OpKind::linear_backward_weight:
-            return run_linear(stream, op, o, products_);
+            return run_linear(stream, op, o, at, products_);
         case OpKind::rope_forward:
         case OpKind::rope_backward:
             o.must_be_same(0, 0);
@@ -243,36 +185,57 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::copy_columns:
         case OpKind::add_columns:
             return run_columns(stream, op, o, at);
+        case OpKind::relu_forward:
+        case OpKind::relu_backward:
         case OpKind::gelu_forward:
         case OpKind::gelu_backward:
         case OpKind::swiglu_forward:
         case OpKind::swiglu_backward:
-            return run_activation(stream, op, o);
+            return run_activation(stream, op, o, at);
+        case OpKind::gate_rows_forward:
+        case OpKind::gate_rows_backward:
+            return run_gate(stream, op, o, at);
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+            return run_router(stream, op, o, at, *context.model, zeros(op.n));
+        case OpKind::permute_forward:
+        case OpKind::permute_backward:
+        case OpKind::combine_forward:
+        case OpKind::combine_backward:
+            return run_permutation(stream, op, o, at, *context.model);
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
+            return run_regrouping(stream, op, o, at);
+        case OpKind::expert_linear_forward:
+        case OpKind::expert_linear_backward_input:
+        case OpKind::expert_linear_backward_weight:
+            return run_expert_linear(stream, op, o, at);
         case OpKind::residual_add:
             return run_residual_add(stream, op, o);
         case OpKind::bias_backward:
-            return k::bias_backward(stream, op.rows, op.n, o.in(0), o.out(0));
+            return run_bias_backward(stream, op, o, at);
         case OpKind::cross_entropy_max:
         case OpKind::cross_entropy_sum:
         case OpKind::cross_entropy_loss:
         case OpKind::cross_entropy_backward:
-            return run_cross_entropy(stream, op, o, context);
+        case OpKind::cross_entropy_correct:
+            return run_cross_entropy(stream, op, o, at, context);
         case OpKind::adamw:
         case OpKind::sgd_momentum:
-            return run_update(stream, op, o, context);
+            return run_update(stream, op, o, at, context);
         case OpKind::gradient_norm:
-            return run_gradient_norm(stream, o, context, partial_sums_);
+            return run_gradient_norm(stream, o, at, context, partial_sums_);
         case OpKind::gradient_scale:
-            return run_gradient_scale(stream, o, context);
+            return run_gradient_scale(stream, o, at, context);
         case OpKind::clear:
             return clear(stream, o.any_out(0), op.elements * size_of(o.out_type(0)));
         case OpKind::accumulate:
-            return k::add(stream, op.elements, o.in(0), o.out(0));
+            return k::add(stream, op.elements, FloatOperands(o, at).in(0), FloatOperands(o, at).out(0));
         case OpKind::cast:
-            ORRERY_CHECK(o.in_type(0) == o.out_type(0), "a cast on CUDA keeps the type");
-            return copy(stream, o.any_out(0), o.any_in(0), op.elements * size_of(o.in_type(0)));
+            return run_cast(stream, op, o, at);
         case OpKind::copy_to_host:
         case OpKind::copy_from_host:
+            if (op.offloaded) return run_offloaded_copy(stream, op, o, context);
             return copy(stream, o.any_out(0), o.any_in(0), static_cast<std::int64_t>(op.bytes_read));
         default:
             throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");

@@ -1,4 +1,4 @@
-// Runs operators of dense decoders on an NVIDIA GPU in fp32, with the kernels of kernels/cuda.
+// Runs operators on an NVIDIA GPU, with the kernels of kernels/cuda.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace orrery::exec {
 class CudaOperators {
   public:
     /// Uses the current device. `allocate` returns zeroed device memory that outlives this object, for buffers that
-    /// persist between calls: rotary tables and partial sums.
+    /// persist between calls, such as rotary tables and partial sums.
     explicit CudaOperators(std::function<std::byte*(std::int64_t bytes)> allocate);
 
     /// Queues one operator, with the operands of CpuOperators::run. Throws BugError for kinds and variants that
@@ -34,6 +34,8 @@ class CudaOperators {
     /// Made on first use. Waits until the table is on the device, so that all streams may read it.
     RotaryTable rotary_table(kernels::cuda::StreamHandle stream, const models::ModelSpec& model, std::int64_t sequence,
                              std::int64_t head_dim);
+    /// Zeros in device memory: the correction of router scores, which load balancing would adjust between steps.
+    const float* zeros(std::int64_t elements);
     void rotate(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorContext& context,
                 float* qkv);
 
@@ -41,6 +43,8 @@ class CudaOperators {
     kernels::cuda::Products products_;
     std::map<std::pair<std::int64_t, std::int64_t>, RotaryTable> rotary_;  // by sequence and head_dim
     double* partial_sums_ = nullptr;
+    float* zeros_memory_ = nullptr;
+    std::int64_t zeros_ = 0;
 };
 
 }  // namespace orrery::exec

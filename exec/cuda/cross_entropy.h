@@ -1,0 +1,12 @@
+// cross_entropy_* on an NVIDIA GPU.
+#pragma once
+
+#include "exec/operands.h"
+#include "kernels/cuda/stream.h"
+
+namespace orrery::exec {
+
+void run_cross_entropy(kernels::cuda::StreamHandle stream, const models::Operator& op, const Operands& o,
+                       const OperatorPointers& at, const OperatorContext& context);
+
+}  // namespace orrery::exec
