@@ -51,9 +51,9 @@ kernels::PermuteShape permute_shape(const Operator& op, const models::ModelSpec&
 void check_columns(const Operator& op, const OperatorPointers& at) {
     using models::OpKind;
     const bool is_forward = op.kind == OpKind::linear_forward, is_input = op.kind == OpKind::linear_backward_input;
-    const bool fit = is_forward ? op.k <= at.in_width[0] && op.to_column + op.n <= at.out_width[0]
-                                : op.from_column + op.n <= at.in_width[0] &&
-                                      op.k <= (is_input ? at.out_width[0] : at.in_width[1]);
+    const bool fit =
+        is_forward ? op.k <= at.in_width[0] && op.to_column + op.n <= at.out_width[0]
+                   : op.from_column + op.n <= at.in_width[0] && op.k <= (is_input ? at.out_width[0] : at.in_width[1]);
     ORRERY_CHECK(fit, std::string(name_of(op.kind)) + ": rows are too narrow for the GEMM");
 }
 

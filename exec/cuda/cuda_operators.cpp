@@ -114,7 +114,8 @@ void run_cast(k::StreamHandle stream, const Operator& op, const Operands& o, con
 
 }  // namespace
 
-CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate) : allocate_(std::move(allocate)), products_(allocate_) {
+CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate)
+    : allocate_(std::move(allocate)), products_(allocate_) {
     constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
     partial_sums_ = reinterpret_cast<double*>(allocate_(kBytes));
     if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");

@@ -14,9 +14,9 @@ namespace orrery::exec {
 namespace {
 
 namespace update_kernels = kernels::cuda;
+using models::OpKind;
 using update_kernels::FlatRange;
 using update_kernels::StreamHandle;
-using models::OpKind;
 
 std::vector<FlatRange> ranges_of(const OperatorContext& context, bool counted_only = false) {
     std::vector<FlatRange> ranges;

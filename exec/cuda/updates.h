@@ -1,5 +1,5 @@
-// Operators on everything that a rank updates, on an NVIDIA GPU. Their operands are whole buffers; UpdateRange gives the
-// ranges in them.
+// Operators on everything that a rank updates, on an NVIDIA GPU. Their operands are whole buffers; UpdateRange gives
+// the ranges in them.
 #pragma once
 
 #include "exec/operands.h"

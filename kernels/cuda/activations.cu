@@ -1,7 +1,6 @@
-#include "kernels/cuda/activations.h"
-
 #include <cmath>
 
+#include "kernels/cuda/activations.h"
 #include "kernels/cuda/loops.cuh"
 
 namespace orrery::kernels::cuda {
@@ -98,10 +97,9 @@ void swiglu_backward(StreamHandle stream, const RowCount& rows, std::int64_t n, 
 
 void sigmoid_scale_forward(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloats x, ConstFloats logits,
                            Floats y) {
-    for_each_of_rows(stream, rows, n, "sigmoid_scale_forward",
-                     [=] __device__(std::int64_t row, std::int64_t column) {
-                         put(y, row * n + column, get(x, row * n + column) * logistic(get(logits, row)));
-                     });
+    for_each_of_rows(stream, rows, n, "sigmoid_scale_forward", [=] __device__(std::int64_t row, std::int64_t column) {
+        put(y, row * n + column, get(x, row * n + column) * logistic(get(logits, row)));
+    });
 }
 
 void sigmoid_scale_backward(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloats dy, ConstFloats x,

@@ -1,8 +1,7 @@
 // Cross entropy, one block per row. Sums are in double, as on the CPU.
-#include "kernels/cuda/cross_entropy.h"
-
 #include <cmath>
 
+#include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace orrery::kernels::cuda {
@@ -79,8 +78,8 @@ __global__ void cross_entropy_loss_of_parts_kernel(std::int64_t rows, std::int64
             sum += in_double(sums[2 * part * rows + row]) * exp(above);
         }
         const std::int64_t owner = targets[row] / n;
-        const double target = in_double(sums[(2 * owner + 1) * rows + row]) + in_double(row_max[owner * rows + row]) -
-                              in_double(top);
+        const double target =
+            in_double(sums[(2 * owner + 1) * rows + row]) + in_double(row_max[owner * rows + row]) - in_double(top);
         const double log_sum = log(sum);
         total += log_sum - target;
         lse[row] = static_cast<float>(in_double(top) + log_sum);

@@ -35,7 +35,8 @@ void for_each_of_rows(StreamHandle stream, std::int64_t rows, std::int64_t colum
            each_of_rows_kernel<Body>, rows, columns, body);
 }
 
-/// The index of a row's position: its token is of sample row % micro_batch. In 32 bits, since 64-bit divisions are slow.
+/// The index of a row's position: its token is of sample row % micro_batch. In 32 bits, since 64-bit divisions are
+/// slow.
 __device__ inline unsigned position_index(std::int64_t row, std::int64_t micro_batch) {
     return static_cast<unsigned>(row) / static_cast<unsigned>(micro_batch);
 }

@@ -8,9 +8,9 @@
 namespace orrery::kernels::cuda {
 namespace {
 
-constexpr int kTile = 64;          // side of a block's tile of the result
-constexpr int kDepth = 16;         // terms of the sums that are in shared memory at a time
-constexpr int kOwn = 4;            // side of a thread's tile of the result
+constexpr int kTile = 64;   // side of a block's tile of the result
+constexpr int kDepth = 16;  // terms of the sums that are in shared memory at a time
+constexpr int kOwn = 4;     // side of a thread's tile of the result
 constexpr int kSide = kTile / kOwn;
 static_assert(kSide * kSide == kThreads && kOwn == sizeof(Four) / sizeof(float));
 

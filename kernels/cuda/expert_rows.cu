@@ -118,8 +118,9 @@ void regroup(StreamHandle stream, const ReceivedRows& shape, std::int64_t most_r
     const std::int64_t pairs = shape.sources * shape.experts;
     if (pairs == 0) return;
     const auto blocks = static_cast<unsigned>(std::clamp<std::int64_t>(most_rows / pairs, 1, kMostBlocks));
-    launch(stream, dim3(static_cast<unsigned>(pairs), blocks), kThreads, to_experts ? "group_by_expert" : "group_by_source",
-           regroup_kernel, shape, to_experts, rows_take_four(shape.width, x, y), x, y);
+    launch(stream, dim3(static_cast<unsigned>(pairs), blocks), kThreads,
+           to_experts ? "group_by_expert" : "group_by_source", regroup_kernel, shape, to_experts,
+           rows_take_four(shape.width, x, y), x, y);
 }
 
 unsigned choices_of(const PermuteShape& shape) {

@@ -1,5 +1,4 @@
 #include "kernels/cuda/flat.h"
-
 #include "kernels/cuda/loops.cuh"
 
 namespace orrery::kernels::cuda {

@@ -34,8 +34,7 @@ void for_each_counted(StreamHandle stream, const RowCount& count, std::int64_t w
     const unsigned blocks_per_row = blocks_for(width);
     if (count.most == 0 || blocks_per_row == 0) return;
     const std::int64_t at_once =
-        count.counts == nullptr ? count.most
-                                : std::clamp<std::int64_t>(kMostBlocks / blocks_per_row, 1, count.most);
+        count.counts == nullptr ? count.most : std::clamp<std::int64_t>(kMostBlocks / blocks_per_row, 1, count.most);
     launch(stream, static_cast<unsigned>(at_once) * blocks_per_row, kThreads, name, each_counted_kernel<Body>, count,
            blocks_per_row, width, body);
 }

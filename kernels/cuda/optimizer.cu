@@ -1,10 +1,9 @@
-#include "kernels/cuda/optimizer.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "kernels/cuda/loops.cuh"
+#include "kernels/cuda/optimizer.h"
 
 namespace orrery::kernels::cuda {
 namespace {
@@ -223,8 +222,8 @@ std::vector<Ranges> launches_on_gradient(std::span<const FlatRange> ranges, Cons
     return launches_of(ranges, [&](const FlatRange& range) { return takes_four(gradient.from(range.gradient)); });
 }
 
-void run_adam(StreamHandle stream, std::span<const FlatRange> ranges, const AdamConstants& constants,
-              Clipping clipping, const UpdatedBuffers& buffers) {
+void run_adam(StreamHandle stream, std::span<const FlatRange> ranges, const AdamConstants& constants, Clipping clipping,
+              const UpdatedBuffers& buffers) {
     for (const Ranges& one : launches_of_update(ranges, buffers)) {
         launch(stream, one.blocks, kThreads, "adam", adam_kernel, one, constants, clipping, buffers);
     }
@@ -242,8 +241,8 @@ void adam(StreamHandle stream, std::span<const FlatRange> ranges, const AdamW& o
     run_adam(stream, ranges, constants_of(options, false), clipping, buffers);
 }
 
-void sgd_momentum(StreamHandle stream, std::span<const FlatRange> ranges, const SgdMomentum& options,
-                  Clipping clipping, const UpdatedBuffers& buffers) {
+void sgd_momentum(StreamHandle stream, std::span<const FlatRange> ranges, const SgdMomentum& options, Clipping clipping,
+                  const UpdatedBuffers& buffers) {
     for (const Ranges& one : launches_of_update(ranges, buffers)) {
         launch(stream, one.blocks, kThreads, "sgd_momentum", sgd_kernel, one, static_cast<float>(options.learning_rate),
                static_cast<float>(options.momentum), static_cast<float>(options.weight_decay), clipping, buffers);

@@ -1,5 +1,5 @@
-// Optimizers, gradient norm and gradient scaling on an NVIDIA GPU, as in kernels/optimizer.h. Each function works on all
-// ranges that a rank updates, in one launch unless there are very many.
+// Optimizers, gradient norm and gradient scaling on an NVIDIA GPU, as in kernels/optimizer.h. Each function works on
+// all ranges that a rank updates, in one launch unless there are very many.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ void adamw(StreamHandle stream, std::span<const FlatRange> ranges, const AdamW& 
            const UpdatedBuffers& buffers);
 void adam(StreamHandle stream, std::span<const FlatRange> ranges, const AdamW& options, Clipping clipping,
           const UpdatedBuffers& buffers);
-void sgd_momentum(StreamHandle stream, std::span<const FlatRange> ranges, const SgdMomentum& options,
-                  Clipping clipping, const UpdatedBuffers& buffers);
+void sgd_momentum(StreamHandle stream, std::span<const FlatRange> ranges, const SgdMomentum& options, Clipping clipping,
+                  const UpdatedBuffers& buffers);
 void scale(StreamHandle stream, std::span<const FlatRange> ranges, Clipping clipping, Floats gradient);
 
 /// Size of the buffer `partial` of gradient_norm().

@@ -68,10 +68,10 @@ struct Products::Impl {
                   const Factor& b, float keep, FloatRows c) {
         if (a.type() != b.type()) return multiply_cut(stream, rows, columns, inner, a, b, keep, c);
         const float one = 1.0F;
-        check(gemm(of(stream).handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                   columns, rows, inner, &one, b.rows.data.data, type_of(b.rows.data), b.rows.width, a.rows.data.data,
-                   type_of(a.rows.data), a.rows.width, &keep, c.data.data, type_of(c.data), c.width, CUBLAS_COMPUTE_32F,
-                   CUBLAS_GEMM_DEFAULT),
+        check(gemm(of(stream).handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                   a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, columns, rows, inner, &one, b.rows.data.data,
+                   type_of(b.rows.data), b.rows.width, a.rows.data.data, type_of(a.rows.data), a.rows.width, &keep,
+                   c.data.data, type_of(c.data), c.width, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
               "cublasGemmEx");
     }
 
@@ -96,8 +96,7 @@ struct Products::Impl {
             const auto add = [&](Floats half, float kept) {
                 const Factor narrow{{half, width}, wide.transposed};
                 if (cuts_a) {
-                    multiply(stream, count, columns, inner, narrow, b, kept,
-                             {c.data.from(first * c.width), c.width});
+                    multiply(stream, count, columns, inner, narrow, b, kept, {c.data.from(first * c.width), c.width});
                 } else {
                     multiply(stream, rows, count, inner, a, narrow, kept, {c.data.from(first), c.width});
                 }

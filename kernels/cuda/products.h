@@ -13,9 +13,9 @@
 namespace orrery::kernels::cuda {
 
 /// One object per device serves all streams. The functions compute the same as those of the same names in
-/// kernels/kernels.h, and throw JobError naming the call if cuBLAS fails. Factors of a product are both in fp32, with an
-/// fp32 result, or one or both are in bf16. With an fp32 and a bf16 factor, the former is rounded to 16 significant bits
-/// if the result is in fp32, and to bf16 if the result is.
+/// kernels/kernels.h, and throw JobError naming the call if cuBLAS fails. Factors of a product are both in fp32, with
+/// an fp32 result, or one or both are in bf16. With an fp32 and a bf16 factor, the former is rounded to 16 significant
+/// bits if the result is in fp32, and to bf16 if the result is.
 class Products {
   public:
     /// Uses the current device. `allocate` returns device memory that outlives this object, or null. Throws JobError if

@@ -130,8 +130,8 @@ unsigned blocks_of(std::int64_t rows) {
 
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x,
                         const float* weight, const float* bias, float* y, float* stats) {
-    launch(stream, blocks_of(shape.rows), kThreads, "layer_norm_forward", layer_norm_forward_kernel, shape.width, epsilon,
-           x, weight, bias, y, stats);
+    launch(stream, blocks_of(shape.rows), kThreads, "layer_norm_forward", layer_norm_forward_kernel, shape.width,
+           epsilon, x, weight, bias, y, stats);
 }
 
 void layer_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,
@@ -139,14 +139,14 @@ void layer_norm_backward(StreamHandle stream, const NormShape& shape, const floa
                          float* dbias) {
     launch(stream, blocks_for(shape.width, kWarp), dim3(kWarp, kWarp), "layer_norm_backward", norm_parameters_kernel,
            shape, 2, dy, x, stats, dweight, dbias);
-    launch(stream, blocks_of(shape.rows), kThreads, "layer_norm_backward", layer_norm_backward_kernel, shape.width, dy, x,
-           weight, stats, residual, dx);
+    launch(stream, blocks_of(shape.rows), kThreads, "layer_norm_backward", layer_norm_backward_kernel, shape.width, dy,
+           x, weight, stats, residual, dx);
 }
 
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, const float* x, const float* weight,
                       float* y, float* stats) {
-    launch(stream, blocks_of(shape.rows), kThreads, "rms_norm_forward", rms_norm_forward_kernel, shape.width, epsilon, x,
-           weight, y, stats);
+    launch(stream, blocks_of(shape.rows), kThreads, "rms_norm_forward", rms_norm_forward_kernel, shape.width, epsilon,
+           x, weight, y, stats);
 }
 
 void rms_norm_backward(StreamHandle stream, const NormShape& shape, const float* dy, const float* x,

@@ -205,8 +205,7 @@ void check_shape(const RouterShape& shape) {
                  "a router on CUDA takes up to 32 experts per token and up to 64 groups");
     ORRERY_CHECK(groups == 0 || shape.experts % groups == 0, "the experts cannot be split into equal groups");
     const std::int64_t candidates = groups == 0 ? shape.experts : shape.experts / groups * shape.top_k_groups;
-    ORRERY_CHECK(shape.top_k <= candidates && shape.top_k_groups <= groups,
-                 "top_k exceeds the number of candidates");
+    ORRERY_CHECK(shape.top_k <= candidates && shape.top_k_groups <= groups, "top_k exceeds the number of candidates");
 }
 
 }  // namespace

@@ -24,6 +24,10 @@ struct Sample {
     std::int64_t cp = 1, ep = 1, etp = 1;
     std::int64_t chunks = 1;
     DataParallel data_parallel = DataParallel::ddp;
+    ContextParallel context_parallel = ContextParallel::ring;
+    std::int64_t sequence_length = 16, micro_batch_size = 2;
+    double dropout = 0;
+    void (*adjust)(models::ModelSpec&) = nullptr;  // changes the model
 };
 
 inline Plan make_plan(const Sample& sample) {
@@ -32,6 +36,7 @@ inline Plan make_plan(const Sample& sample) {
     plan.model = models::load_model(sample.model);
     plan.model.tied_embeddings = sample.tied;
     plan.model.qk_norm = sample.qk_norm;
+    if (sample.adjust != nullptr) sample.adjust(plan.model);
     plan.implementation = models::load_implementation(sample.implementation);
     plan.implementation.data_parallel.bucket_bytes = 100'000;  // several buckets, which span layers
     plan.implementation.data_parallel.first_bucket_bytes = 10'000;
@@ -48,9 +53,11 @@ inline Plan make_plan(const Sample& sample) {
             .stage_layers = sample.stage_layers,
             .data_parallel = sample.data_parallel,
             .reduces_every_micro_batch = sample.data_parallel >= DataParallel::zero2};
+    mesh.context_parallel = sample.context_parallel;
     if (mesh.stage_layers.empty()) mesh.stage_layers = even_stages(plan.model.layers, mesh.virtual_stages());
-    plan.training.sequence_length = 16;
-    plan.training.micro_batch_size = 2;
+    plan.training.sequence_length = sample.sequence_length;
+    plan.training.micro_batch_size = sample.micro_batch_size;
+    plan.training.dropout = sample.dropout;
     plan.training.global_batch_size = sample.dp * plan.training.micro_batch_size * sample.micro_batches;
     if (sample.bf16) {
         plan.training.precision = {.parameter = DType::bf16,
