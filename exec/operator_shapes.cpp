@@ -52,6 +52,34 @@ std::vector<std::int64_t> head_sections(const Operator& op, const OperatorContex
     return {op.heads * op.head_dim * all, op.kv_heads * op.head_dim * all, op.kv_heads * op.value_dim * all};
 }
 
+kernels::RouterShape router_shape(const Operator& op, const models::ModelSpec& model) {
+    const models::MixtureOfExperts& moe = model.moe;
+    return {.tokens = op.rows,
+            .experts = op.n,
+            .top_k = moe.top_k,
+            .sigmoid_scores = moe.sigmoid_scores,
+            .normalize_top_k = moe.normalize_top_k,
+            .routed_scale = moe.routed_scale,
+            .expert_groups = moe.expert_groups,
+            .top_k_groups = moe.top_k_groups};
+}
+
+kernels::PermuteShape permute_shape(const Operator& op, const models::ModelSpec& model) {
+    const std::int64_t top_k = model.moe.top_k;
+    ORRERY_CHECK(op.rows % top_k == 0,
+                 "the rows are not a multiple of top_k; only the simulator drops tokens beyond a capacity");
+    return {op.rows / top_k, top_k, op.k};
+}
+
+void check_columns(const Operator& op, const OperatorPointers& at) {
+    using models::OpKind;
+    const bool is_forward = op.kind == OpKind::linear_forward, is_input = op.kind == OpKind::linear_backward_input;
+    const bool fit =
+        is_forward ? op.k <= at.in_width[0] && op.to_column + op.n <= at.out_width[0]
+                   : op.from_column + op.n <= at.in_width[0] && op.k <= (is_input ? at.out_width[0] : at.in_width[1]);
+    ORRERY_CHECK(fit, std::string(name_of(op.kind)) + ": rows are too narrow for the GEMM");
+}
+
 kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model) {
     kernels::RotaryFrequencies frequencies;
     const auto& scaling = model.rope_scaling;

@@ -24,6 +24,11 @@ namespace orrery::exec {
 [[nodiscard]] kernels::LatentHeads latent_heads(const models::Operator& op, const models::LatentAttention& latent);
 /// The sections of whole rows around the all-to-all of Ulysses: q, k and v, or o alone.
 [[nodiscard]] std::vector<std::int64_t> head_sections(const models::Operator& op, const OperatorContext& context);
+[[nodiscard]] kernels::RouterShape router_shape(const models::Operator& op, const models::ModelSpec& model);
+[[nodiscard]] kernels::PermuteShape permute_shape(const models::Operator& op, const models::ModelSpec& model);
+/// Throws BugError if the rows of a GEMM's operands are narrower than the columns that it reads or writes.
+void check_columns(const models::Operator& op, const OperatorPointers& at);
+
 [[nodiscard]] kernels::RotaryFrequencies rotary_frequencies(const models::ModelSpec& model);
 
 /// For operators with overwrites_gradients: calls `visit` with the position and size of each gradient output, which

@@ -310,8 +310,8 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
     Row(join_heads, "join_heads", Work::attention_memory, cpu_and_cuda),
     Row(join_sequence, "join_sequence", Work::attention_memory, cpu_and_cuda),
     Row(cut_sequence, "cut_sequence", Work::attention_memory, cpu_and_cuda),
-    Row(relu_forward, "relu_forward", Work::elementwise, cpu).with_flops(per_element<1>),
-    Row(relu_backward, "relu_backward", Work::elementwise, cpu).with_flops(per_element<1>),
+    Row(relu_forward, "relu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_element<1>),
+    Row(relu_backward, "relu_backward", Work::elementwise, cpu_and_cuda).with_flops(per_element<1>),
     Row(silu_forward, "silu_forward", Work::elementwise, nothing).with_flops(per_output<14>),
     Row(silu_backward, "silu_backward", Work::elementwise, nothing).with_flops(per_output<18>),
     Row(bias_add, "bias_add", Work::elementwise, nothing).with_flops(per_element<1>),
@@ -321,29 +321,29 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
         .with_flops(per_element<1>)
         .with_traffic(accumulation),
     Row(cast, "cast", Work::cast, cpu_and_cuda).with_flops(per_element<2>),
-    Row(router_forward, "router_forward", Work::routing, cpu).with_flops(per_output<13>),
-    Row(router_backward, "router_backward", Work::routing, cpu).with_flops(per_output<13>),
-    Row(permute_forward, "permute_forward", Work::routing, cpu),
-    Row(permute_backward, "permute_backward", Work::routing, cpu).with_flops(per_input<1>),
-    Row(combine_forward, "combine_forward", Work::routing, cpu).with_flops(per_input<2>),
-    Row(combine_backward, "combine_backward", Work::routing, cpu).with_flops(per_input<4>),
-    Row(group_by_expert, "group_by_expert", Work::routing, cpu),
-    Row(group_by_source, "group_by_source", Work::routing, cpu),
-    Row(expert_linear_forward, "expert_linear_forward", Work::expert_product, cpu)
+    Row(router_forward, "router_forward", Work::routing, cpu_and_cuda).with_flops(per_output<13>),
+    Row(router_backward, "router_backward", Work::routing, cpu_and_cuda).with_flops(per_output<13>),
+    Row(permute_forward, "permute_forward", Work::routing, cpu_and_cuda),
+    Row(permute_backward, "permute_backward", Work::routing, cpu_and_cuda).with_flops(per_input<1>),
+    Row(combine_forward, "combine_forward", Work::routing, cpu_and_cuda).with_flops(per_input<2>),
+    Row(combine_backward, "combine_backward", Work::routing, cpu_and_cuda).with_flops(per_input<4>),
+    Row(group_by_expert, "group_by_expert", Work::routing, cpu_and_cuda),
+    Row(group_by_source, "group_by_source", Work::routing, cpu_and_cuda),
+    Row(expert_linear_forward, "expert_linear_forward", Work::expert_product, cpu_and_cuda)
         .with_flops(product_flops)
         .with_traffic(product_forward)
         .with_products(experts, linear_forward),
-    Row(expert_linear_backward_input, "expert_linear_backward_input", Work::expert_product, cpu)
+    Row(expert_linear_backward_input, "expert_linear_backward_input", Work::expert_product, cpu_and_cuda)
         .with_flops(product_flops)
         .with_traffic(product_backward_input)
         .with_products(experts_input, linear_backward_input),
-    Row(expert_linear_backward_weight, "expert_linear_backward_weight", Work::expert_product, cpu)
+    Row(expert_linear_backward_weight, "expert_linear_backward_weight", Work::expert_product, cpu_and_cuda)
         .with_flops(product_flops)
         .with_traffic(product_backward_weight)
         .adds_to({0, expert_matrices})
         .with_products(experts_weight, linear_backward_weight),
-    Row(gate_rows_forward, "gate_rows_forward", Work::elementwise, cpu).with_flops(per_input<1>),
-    Row(gate_rows_backward, "gate_rows_backward", Work::elementwise, cpu).with_flops(per_input<2>),
+    Row(gate_rows_forward, "gate_rows_forward", Work::elementwise, cpu_and_cuda).with_flops(per_input<1>),
+    Row(gate_rows_backward, "gate_rows_backward", Work::elementwise, cpu_and_cuda).with_flops(per_input<2>),
     Row(gelu_forward, "gelu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_output<20>),
     Row(gelu_backward, "gelu_backward", Work::elementwise, cpu_and_cuda).with_flops(per_output<30>),
     Row(swiglu_forward, "swiglu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_output<15>),
@@ -358,7 +358,7 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
     Row(cross_entropy_loss, "cross_entropy_loss", Work::loss, cpu_and_cuda).with_flops(losses),
     Row(cross_entropy_backward, "cross_entropy_backward", Work::loss, cpu_and_cuda)
         .with_flops(per_output<kExponential>),
-    Row(cross_entropy_correct, "cross_entropy_correct", Work::loss, cpu)
+    Row(cross_entropy_correct, "cross_entropy_correct", Work::loss, cpu_and_cuda)
         .with_flops(per_input<2>)
         .with_traffic(correction),
     Row(adamw, "adamw", Work::optimizer, cpu_and_cuda),

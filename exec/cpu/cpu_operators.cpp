@@ -45,21 +45,17 @@ void run_embedding(const Operator& op, const Operands& o, const OperatorPointers
 
 /// A GEMM may read and write some columns of wider rows.
 void run_linear(const Operator& op, const Operands& o, const OperatorPointers& at) {
+    check_columns(op, at);
     const kernels::LinearShape shape = linear_shape(op);
-    const auto columns = [&](std::int64_t first, std::int64_t count, std::int64_t width) {
-        ORRERY_CHECK(first + count <= width, std::string(name_of(op.kind)) + ": rows are too narrow for the GEMM");
-        return width;
-    };
     if (op.kind == OpKind::linear_forward) {
-        return kernels::linear_forward(shape, {o.in(0), columns(0, op.k, at.in_width[0])}, o.in(1), o.optional_in(2),
-                                       {o.out(0) + op.to_column, columns(op.to_column, op.n, at.out_width[0])});
+        return kernels::linear_forward(shape, {o.in(0), at.in_width[0]}, o.in(1), o.optional_in(2),
+                                       {o.out(0) + op.to_column, at.out_width[0]});
     }
-    const kernels::ConstRows dy{o.in(0) + op.from_column, columns(op.from_column, op.n, at.in_width[0])};
+    const kernels::ConstRows dy{o.in(0) + op.from_column, at.in_width[0]};
     if (op.kind == OpKind::linear_backward_input) {
-        return kernels::linear_backward_input(shape, dy, o.in(1), {o.out(0), columns(0, op.k, at.out_width[0])});
+        return kernels::linear_backward_input(shape, dy, o.in(1), {o.out(0), at.out_width[0]});
     }
-    kernels::linear_backward_weight(shape, dy, {o.in(1), columns(0, op.k, at.in_width[1])}, o.out(0),
-                                    o.optional_out(1));
+    kernels::linear_backward_weight(shape, dy, {o.in(1), at.in_width[1]}, o.out(0), o.optional_out(1));
 }
 
 void run_norm_of_rows(const Operator& op, const Operands& o, const OperatorPointers& at, double epsilon) {

@@ -1,7 +1,9 @@
 #include "exec/cpu/expert_rows.h"
 
 #include <numeric>
+#include <vector>
 
+#include "exec/operator_shapes.h"
 #include "kernels/experts.h"
 
 namespace orrery::exec {
@@ -15,30 +17,19 @@ std::int64_t rows_of(const Operator& op, const OperatorPointers& at, std::size_t
 }
 
 void run_router(const Operator& op, const Operands& o, const models::ModelSpec& model) {
-    const models::MixtureOfExperts& moe = model.moe;
-    const kernels::RouterShape shape{.tokens = op.rows,
-                                     .experts = op.n,
-                                     .top_k = moe.top_k,
-                                     .sigmoid_scores = moe.sigmoid_scores,
-                                     .normalize_top_k = moe.normalize_top_k,
-                                     .routed_scale = moe.routed_scale,
-                                     .expert_groups = moe.expert_groups,
-                                     .top_k_groups = moe.top_k_groups};
+    const kernels::RouterShape shape = router_shape(op, model);
     if (op.kind == OpKind::router_backward) {
         kernels::router_backward(shape, o.in(0), o.in(1), o.integers(2), o.optional_in(3), o.out(0));
         return;
     }
     // Load balancing would adjust the score correction between steps. The executor does not: it stays zero.
-    const std::vector<float> correction(static_cast<std::size_t>(moe.score_correction_bias ? op.n : 0), 0.0F);
+    const std::vector<float> correction(static_cast<std::size_t>(model.moe.score_correction_bias ? op.n : 0), 0.0F);
     kernels::router_forward(shape, o.in(0), correction.empty() ? nullptr : correction.data(), o.out(0),
                             o.integers_out(1));
 }
 
 void run_permutation(const Operator& op, const Operands& o, const models::ModelSpec& model) {
-    const std::int64_t top_k = model.moe.top_k;
-    const kernels::PermuteShape shape{op.rows / top_k, top_k, op.k};
-    ORRERY_CHECK(op.rows % top_k == 0,
-                 "the rows are not a multiple of top_k; only the simulator drops tokens beyond a capacity");
+    const kernels::PermuteShape shape = permute_shape(op, model);
     switch (op.kind) {
         case OpKind::permute_forward:
             kernels::count_experts(op.rows, op.n, o.integers(1), o.counts_out(2));

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "exec/cuda/check.h"
 #include "exec/transport/collective.h"
+#include "kernels/cuda/flat.h"
 
 namespace orrery::exec {
 namespace {
@@ -86,8 +87,9 @@ void Communication::copy(void* to, const void* from, std::int64_t bytes) const {
 
 /// out += sum.
 void Communication::add_up(const void* sum, std::int64_t elements) const {
-    ORRERY_CHECK(operation_.dtype == DType::fp32, "only sums of fp32 accumulate on CUDA");
-    kernels::cuda::add(handle_, elements, static_cast<const float*>(sum), static_cast<float*>(operation_.out));
+    const DType type = operation_.dtype;
+    ORRERY_CHECK(type == DType::fp32 || type == DType::bf16, "sums of other numbers do not accumulate on CUDA");
+    kernels::cuda::add(handle_, elements, {sum, type}, {operation_.out, type});
 }
 
 /// Zeroes the other ranks' blocks of the input after an in-place reduce-scatter.

@@ -5,11 +5,19 @@
 #include <string>
 
 #include "core/error.h"
+#include "exec/cuda/activations.h"
 #include "exec/cuda/check.h"
+#include "exec/cuda/cross_entropy.h"
 #include "exec/cuda/device_operands.h"
 #include "exec/cuda/dropout.h"
+#include "exec/cuda/expert_rows.h"
+#include "exec/cuda/linear.h"
 #include "exec/cuda/sequence_parts.h"
+#include "exec/cuda/updates.h"
 #include "exec/operator_shapes.h"
+#include "kernels/cuda/flat.h"
+#include "kernels/cuda/kernels.h"
+#include "models/operator_table.h"
 
 namespace orrery::exec {
 namespace {
@@ -17,6 +25,11 @@ namespace {
 namespace k = kernels::cuda;
 using models::Operator;
 using models::OpKind;
+using models::WorkClass;
+
+[[noreturn]] void refuse(const Operator& op) {
+    throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");
+}
 
 cudaStream_t stream_of(k::StreamHandle handle) {
     return static_cast<cudaStream_t>(handle.stream);
@@ -30,46 +43,6 @@ void copy(k::StreamHandle stream, void* to, const void* from, std::int64_t bytes
     if (to == from) return;
     check_cuda(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_of(stream)),
                "cudaMemcpyAsync");
-}
-
-k::Clipping clipping_of(const void* norm, const OperatorContext& context) {
-    return {static_cast<const double*>(norm), context.clip_norm};
-}
-
-void run_update(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
-    o.must_be_absent(o.optional_out(4));
-    const k::Clipping clipping = clipping_of(o.any_in(1), context);
-    for (const UpdateRange& range : context.updates) {
-        float* gradient = o.consumed(0) + range.gradient;
-        float* parameters = o.out(0) + range.parameter;
-        float* first = o.out(1) + range.state;
-        if (op.kind == OpKind::sgd_momentum) {
-            kernels::SgdMomentum options = context.sgd;
-            if (!range.decays) options.weight_decay = 0.0;
-            k::sgd_momentum(stream, range.elements, options, clipping, parameters, first, gradient);
-            continue;
-        }
-        kernels::AdamW options = context.optimizer;
-        if (!range.decays) options.weight_decay = 0.0;
-        const auto update = context.decoupled_decay ? k::adamw : k::adam;
-        update(stream, range.elements, options, clipping, parameters, first, o.out(2) + range.state, gradient);
-    }
-}
-
-void run_gradient_norm(k::StreamHandle stream, const Operands& o, const OperatorContext& context, double* partial) {
-    auto* norm = static_cast<double*>(o.any_out(0));
-    clear(stream, norm, 2 * static_cast<std::int64_t>(sizeof(double)));
-    for (const UpdateRange& range : context.updates) {
-        if (range.counted) k::sum_of_squares(stream, range.elements, o.in(0) + range.gradient, partial, norm);
-    }
-    k::mark_not_finite(stream, norm);
-}
-
-void run_gradient_scale(k::StreamHandle stream, const Operands& o, const OperatorContext& context) {
-    o.must_be_same(1, 0);
-    for (const UpdateRange& range : context.updates) {
-        k::scale(stream, range.elements, clipping_of(o.any_in(0), context), o.out(0) + range.gradient);
-    }
 }
 
 void run_norm(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
@@ -114,86 +87,17 @@ void run_embedding(k::StreamHandle stream, const Operator& op, const DeviceOpera
     }
 }
 
-void run_linear(k::StreamHandle stream, const Operator& op, const Operands& o, k::Products& products) {
-    switch (op.kind) {
-        case OpKind::linear_forward:
-            return products.linear_forward(stream, linear_shape(op), o.in(0), o.in(1), o.optional_in(2), o.out(0));
-        case OpKind::linear_backward_input:
-            return products.linear_backward_input(stream, linear_shape(op), o.in(0), o.in(1), o.out(0));
-        default:
-            return products.linear_backward_weight(stream, linear_shape(op), o.in(0), o.in(1), o.out(0),
-                                                   o.optional_out(1));
-    }
+void run_cast(k::StreamHandle stream, const Operator& op, const DeviceOperands& o) {
+    const auto is_float = [](DType type) { return type == DType::fp32 || type == DType::bf16; };
+    const DType from = o.in_type(0), to = o.out_type(0);
+    if (from == to) return copy(stream, o.any_out(0), o.any_in(0), op.elements * size_of(from));
+    ORRERY_CHECK(is_float(from) && is_float(to), "a cast that is only simulated");
+    k::cast(stream, op.elements, o.floats_in(0), o.floats_out(0));
 }
 
-void run_activation(k::StreamHandle stream, const Operator& op, const Operands& o) {
+void run_attention_memory(k::StreamHandle stream, const Operator& op, const DeviceOperands& o,
+                          const OperatorPointers& at, const OperatorContext& context) {
     switch (op.kind) {
-        case OpKind::gelu_forward:
-            return k::gelu_forward(stream, op.rows * op.n, o.in(0), o.out(0));
-        case OpKind::gelu_backward:
-            return k::gelu_backward(stream, op.rows * op.n, o.in(0), o.in(1), o.out(0));
-        case OpKind::swiglu_forward:
-            return k::swiglu_forward(stream, op.rows, op.n, o.in(0), o.out(0));
-        default:
-            return k::swiglu_backward(stream, op.rows, op.n, o.in(0), o.in(1), o.out(0));
-    }
-}
-
-void run_cross_entropy(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
-    switch (op.kind) {
-        case OpKind::cross_entropy_max:
-            return k::cross_entropy_max(stream, vocab_shard(op, context), o.in(0), o.out(0));
-        case OpKind::cross_entropy_sum:
-            return k::cross_entropy_sum(stream, vocab_shard(op, context), o.in(0), o.in(1), o.integers(2), o.out(0));
-        case OpKind::cross_entropy_loss:
-            return k::cross_entropy_loss(stream, op.rows, o.in(0), o.in(1), o.out(0), o.loss(1));
-        default:
-            o.must_be_same(0, 0);
-            return k::cross_entropy_backward(stream, vocab_shard(op, context), static_cast<float>(context.loss_scale),
-                                             o.in(1), o.integers(2), o.out(0));
-    }
-}
-
-}  // namespace
-
-CudaOperators::CudaOperators(const std::function<std::byte*(std::int64_t)>& allocate) : tables_(allocate) {
-    constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
-    partial_sums_ = reinterpret_cast<double*>(allocate(kBytes));
-    if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");
-}
-
-void CudaOperators::run(k::StreamHandle stream, const Operator& op, const OperatorPointers& at,
-                        const OperatorContext& context) {
-    ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
-    const DeviceOperands o(op, at);
-    if (op.overwrites_gradients) {
-        for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
-            if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
-        });
-    }
-    switch (op.kind) {
-        case OpKind::embedding_forward:
-        case OpKind::embedding_backward:
-        case OpKind::position_forward:
-        case OpKind::position_backward:
-            return run_embedding(stream, op, o, context);
-        case OpKind::layer_norm_forward:
-        case OpKind::layer_norm_backward:
-        case OpKind::rms_norm_forward:
-        case OpKind::rms_norm_backward:
-        case OpKind::head_norm_forward:
-        case OpKind::head_norm_backward:
-            return run_norm(stream, op, o, at, context.model->norm_epsilon);
-        case OpKind::linear_forward:
-        case OpKind::linear_backward_input:
-        case OpKind::linear_backward_weight:
-            return run_linear(stream, op, o, products_);
-        case OpKind::rope_forward:
-        case OpKind::rope_backward:
-            return run_rotation(stream, op, o, at, context, tables_);
-        case OpKind::attention_forward:
-        case OpKind::attention_backward:
-            return run_attention(stream, op, o, at, context, tables_);
         case OpKind::attention_merge:
             return run_attention_merge(stream, op, o);
         case OpKind::copy_columns:
@@ -207,41 +111,133 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::join_sequence:
         case OpKind::cut_sequence:
             return run_relay(stream, op, o, at, context);
+        default:
+            refuse(op);
+    }
+}
+
+bool is_rotation(const Operator& op) {
+    return op.kind == OpKind::rope_forward || op.kind == OpKind::rope_backward;
+}
+
+void run_elementwise(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
+                     const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::relu_forward:
+        case OpKind::relu_backward:
         case OpKind::gelu_forward:
         case OpKind::gelu_backward:
         case OpKind::swiglu_forward:
         case OpKind::swiglu_backward:
-            return run_activation(stream, op, o);
+            return run_activation(stream, op, o, at);
+        case OpKind::gate_rows_forward:
+        case OpKind::gate_rows_backward:
+            return run_gate(stream, op, o);
         case OpKind::residual_add:
             return run_residual_add(stream, op, o, at, context);
         case OpKind::residual_add_backward:
             return run_residual_add_backward(stream, op, o, context);
         case OpKind::bias_backward:
-            return k::bias_backward(stream, op.rows, op.n, o.in(0), o.out(0));
-        case OpKind::cross_entropy_max:
-        case OpKind::cross_entropy_sum:
-        case OpKind::cross_entropy_loss:
-        case OpKind::cross_entropy_backward:
-            return run_cross_entropy(stream, op, o, context);
+            return run_bias_backward(stream, op, o);
+        case OpKind::accumulate:
+            return k::add(stream, op.elements, o.floats_in(0), o.floats_out(0));
+        default:
+            refuse(op);
+    }
+}
+
+void run_optimizer(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorContext& context,
+                   double* partial_sums) {
+    switch (op.kind) {
         case OpKind::adamw:
         case OpKind::sgd_momentum:
             return run_update(stream, op, o, context);
         case OpKind::gradient_norm:
-            return run_gradient_norm(stream, o, context, partial_sums_);
+            return run_gradient_norm(stream, o, context, partial_sums);
         case OpKind::gradient_scale:
             return run_gradient_scale(stream, o, context);
         case OpKind::clear:
             return clear(stream, o.any_out(0), op.elements * size_of(o.out_type(0)));
-        case OpKind::accumulate:
-            return k::add(stream, op.elements, o.in(0), o.out(0));
-        case OpKind::cast:
-            ORRERY_CHECK(o.in_type(0) == o.out_type(0), "a cast on CUDA keeps the type");
-            return copy(stream, o.any_out(0), o.any_in(0), op.elements * size_of(o.in_type(0)));
-        case OpKind::copy_to_host:
-        case OpKind::copy_from_host:
+        default:
+            refuse(op);
+    }
+}
+
+}  // namespace
+
+CudaOperators::CudaOperators(const std::function<std::byte*(std::int64_t)>& allocate)
+    : allocate_(allocate), tables_(allocate), products_(allocate) {
+    constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
+    partial_sums_ = reinterpret_cast<double*>(allocate(kBytes));
+    if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");
+}
+
+const float* CudaOperators::zeros(std::int64_t elements) {
+    if (zeros_ >= elements) return zeros_memory_;
+    zeros_memory_ = reinterpret_cast<float*>(allocate_(elements * static_cast<std::int64_t>(sizeof(float))));
+    if (zeros_memory_ == nullptr) throw JobError("cudaMalloc: no device memory for the correction of router scores");
+    zeros_ = elements;
+    return zeros_memory_;
+}
+
+void CudaOperators::run_routing(k::StreamHandle stream, const Operator& op, const DeviceOperands& o,
+                                const OperatorPointers& at, const OperatorContext& context) {
+    const models::ModelSpec& model = *context.model;
+    switch (op.kind) {
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+            return run_router(stream, op, o, model, model.moe.score_correction_bias ? zeros(op.n) : nullptr);
+        case OpKind::permute_forward:
+        case OpKind::permute_backward:
+        case OpKind::combine_forward:
+        case OpKind::combine_backward:
+            return run_permutation(stream, op, o, model);
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
+            return run_regrouping(stream, op, o, at);
+        default:
+            refuse(op);
+    }
+}
+
+void CudaOperators::run(k::StreamHandle stream, const Operator& op, const OperatorPointers& at,
+                        const OperatorContext& context) {
+    ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
+    const DeviceOperands o(op, at);
+    if (op.overwrites_gradients) {
+        for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
+            if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
+        });
+    }
+    switch (models::row_of(op.kind).work) {
+        case WorkClass::embedding:
+            return run_embedding(stream, op, o, context);
+        case WorkClass::norm:
+            return run_norm(stream, op, o, at, context.model->norm_epsilon);
+        case WorkClass::product:
+            return run_linear(stream, op, o, at, products_);
+        case WorkClass::attention:
+            return run_attention(stream, op, o, at, context, tables_);
+        case WorkClass::attention_memory:
+            return run_attention_memory(stream, op, o, at, context);
+        case WorkClass::elementwise:
+            return is_rotation(op) ? run_rotation(stream, op, o, at, context, tables_)
+                                   : run_elementwise(stream, op, o, at, context);
+        case WorkClass::routing:
+            return run_routing(stream, op, o, at, context);
+        case WorkClass::expert_product:
+            return run_expert_linear(stream, op, o, at);
+        case WorkClass::loss:
+            return run_cross_entropy(stream, op, o, context);
+        case WorkClass::optimizer:
+            return run_optimizer(stream, op, o, context, partial_sums_);
+        case WorkClass::cast:
+            return run_cast(stream, op, o);
+        case WorkClass::copy:
+            if (op.offloaded) return run_offloaded_copy(stream, op, o, context);
             return copy(stream, o.any_out(0), o.any_in(0), static_cast<std::int64_t>(op.bytes_read));
         default:
-            throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");
+            refuse(op);
     }
 }
 

@@ -1,10 +1,11 @@
-// Runs operators of dense decoders on an NVIDIA GPU in fp32, with the kernels of kernels/cuda.
+// Runs operators on an NVIDIA GPU, with the kernels of kernels/cuda.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 
+#include "exec/cuda/device_operands.h"
 #include "exec/cuda/tables.h"
 #include "exec/operator_call.h"
 #include "kernels/cuda/kernels.h"
@@ -25,9 +26,17 @@ class CudaOperators {
              const OperatorContext& context);
 
   private:
+    void run_routing(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
+                     const OperatorPointers& at, const OperatorContext& context);
+    /// Zeros in device memory: the correction of router scores, which load balancing would adjust between steps.
+    const float* zeros(std::int64_t elements);
+
+    std::function<std::byte*(std::int64_t)> allocate_;
     DeviceTables tables_;
     kernels::cuda::Products products_;
     double* partial_sums_ = nullptr;
+    float* zeros_memory_ = nullptr;
+    std::int64_t zeros_ = 0;
 };
 
 }  // namespace orrery::exec

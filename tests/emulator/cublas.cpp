@@ -1,8 +1,11 @@
 // The emulated cuBLAS: its GEMMs are queued on the emulated device and computed by the BLAS of this machine.
 #include <cblas.h>
 #include <cublas_v2.h>
+#include <cuda_bf16.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "tests/emulator/device.h"
 
@@ -14,11 +17,58 @@ extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
 
 namespace {
 
-/// From the first to behind the last element of a column-major matrix.
-std::size_t bytes_of(int rows, int columns, int width) {
-    if (rows == 0 || columns == 0) return 0;
-    return (static_cast<std::size_t>(width) * static_cast<std::size_t>(columns - 1) + static_cast<std::size_t>(rows)) *
-           sizeof(float);
+/// A column-major matrix in device memory.
+struct Matrix {
+    void* data;
+    std::int64_t rows, columns, width;
+    cudaDataType type;
+    /// From the first to behind the last element.
+    [[nodiscard]] std::size_t elements() const {
+        if (rows == 0 || columns == 0) return 0;
+        return static_cast<std::size_t>(width * (columns - 1) + rows);
+    }
+    [[nodiscard]] std::size_t bytes() const { return elements() * (type == CUDA_R_16BF ? 2 : 4); }
+    [[nodiscard]] bool is_valid() const {
+        if (rows < 0 || columns < 0 || width < std::max<std::int64_t>(1, rows)) return false;
+        if (bytes() == 0) return true;
+        emulated::Device& device = emulated::Device::instance();
+        return device.place_of(data) == emulated::Place::device && device.is_whole(data, bytes());
+    }
+    /// Its elements, with those between its columns.
+    [[nodiscard]] std::vector<float> values() const {
+        if (type == CUDA_R_32F) {
+            const auto* first = static_cast<const float*>(data);
+            return {first, first + elements()};
+        }
+        std::vector<float> wide(elements());
+        const auto* first = static_cast<const __nv_bfloat16*>(data);
+        std::transform(first, first + elements(), wide.begin(), __bfloat162float);
+        return wide;
+    }
+    void write(const std::vector<float>& values) const {
+        for (std::int64_t i = 0; i < rows * columns; ++i) {
+            const std::int64_t at = i / rows * width + i % rows;
+            const float value = values[static_cast<std::size_t>(at)];
+            if (type == CUDA_R_32F) {
+                static_cast<float*>(data)[at] = value;
+            } else {
+                static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(value);
+            }
+        }
+    }
+};
+
+/// c = factor * a b + keep * c, summed in fp32.
+void multiply(bool turns_a, bool turns_b, const Matrix& a, const Matrix& b, float factor, float keep, const Matrix& c) {
+    const std::int64_t inner = turns_a ? a.rows : a.columns;
+    // cuBLAS does not read a result that it does not keep.
+    std::vector<float> sum = keep == 0.0F ? std::vector<float>(c.elements()) : c.values();
+    const std::vector<float> left = a.values(), right = b.values();
+    const auto extent = [](std::int64_t value) { return static_cast<int>(value); };
+    cblas_sgemm(CblasColMajor, turns_a ? CblasTrans : CblasNoTrans, turns_b ? CblasTrans : CblasNoTrans, extent(c.rows),
+                extent(c.columns), extent(inner), factor, left.data(), extent(a.width), right.data(), extent(b.width),
+                keep, sum.data(), extent(c.width));
+    c.write(sum);
 }
 
 }  // namespace
@@ -42,36 +92,32 @@ cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
 }
 
 cublasStatus_t cublasSetMathMode(cublasHandle_t /*handle*/, cublasMath_t mode) {
-    return mode == CUBLAS_DEFAULT_MATH ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+    return mode == CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION ? CUBLAS_STATUS_SUCCESS
+                                                                    : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n,
-                              int k, const float* alpha, const float* a, int lda, const float* b, int ldb,
-                              const float* beta, float* c, int ldc) {
+cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t of_a, cublasOperation_t of_b, std::int64_t m,
+                               std::int64_t n, std::int64_t k, const void* alpha, const void* a, cudaDataType type_a,
+                               std::int64_t lda, const void* b, cudaDataType type_b, std::int64_t ldb, const void* beta,
+                               void* c, cudaDataType type_c, std::int64_t ldc, cublasComputeType_t compute,
+                               cublasGemmAlgo_t algorithm) {
     if (handle->stream == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;  // Orrery never uses the default stream
+    const bool is_supported = type_a == type_b && (type_a == CUDA_R_16BF || type_c == CUDA_R_32F) &&
+                              compute == CUBLAS_COMPUTE_32F && algorithm == CUBLAS_GEMM_DEFAULT;
+    if (!is_supported) return CUBLAS_STATUS_NOT_SUPPORTED;
     const bool turns_a = of_a == CUBLAS_OP_T, turns_b = of_b == CUBLAS_OP_T;
-    const int rows_a = turns_a ? k : m, rows_b = turns_b ? n : k;
-    const std::size_t bytes_a = bytes_of(rows_a, turns_a ? m : k, lda),
-                      bytes_b = bytes_of(rows_b, turns_b ? k : n, ldb);
-    const std::size_t bytes_c = bytes_of(m, n, ldc);
-    if (m < 0 || n < 0 || k < 0 || lda < std::max(1, rows_a) || ldb < std::max(1, rows_b) || ldc < std::max(1, m)) {
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
-    emulated::Device& device = emulated::Device::instance();
-    for (const auto& [memory, bytes] : {std::pair<const void*, std::size_t>{a, bytes_a}, {b, bytes_b}, {c, bytes_c}}) {
-        if (bytes == 0) continue;
-        if (device.place_of(memory) != emulated::Place::device || !device.is_whole(memory, bytes)) {
-            return CUBLAS_STATUS_INVALID_VALUE;
-        }
-    }
-    const float factor = *alpha, keep = *beta;  // read at the call, since they are in host memory
-    const cudaError_t error = device.queue(handle->stream, [=] {
-        if (m == 0 || n == 0) return emulated::Progress::done;
-        emulated::note_read(a, bytes_a);
-        emulated::note_read(b, bytes_b);
-        cblas_sgemm(CblasColMajor, turns_a ? CblasTrans : CblasNoTrans, turns_b ? CblasTrans : CblasNoTrans, m, n, k,
-                    factor, a, lda, b, ldb, keep, c, ldc);
-        emulated::note_write(c, bytes_c);
+    const Matrix left{const_cast<void*>(a), turns_a ? k : m, turns_a ? m : k, lda, type_a};
+    const Matrix right{const_cast<void*>(b), turns_b ? n : k, turns_b ? k : n, ldb, type_b};
+    const Matrix result{c, m, n, ldc, type_c};
+    if (!left.is_valid() || !right.is_valid() || !result.is_valid()) return CUBLAS_STATUS_INVALID_VALUE;
+    // Read at the call, since they are in host memory.
+    const float factor = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
+    const cudaError_t error = emulated::Device::instance().queue(handle->stream, [=] {
+        if (result.elements() == 0) return emulated::Progress::done;
+        emulated::note_read(left.data, left.bytes());
+        emulated::note_read(right.data, right.bytes());
+        multiply(turns_a, turns_b, left, right, factor, keep, result);
+        emulated::note_write(result.data, result.bytes());
         return emulated::Progress::done;
     });
     return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #define FUNCTION(result, name, parameters) [[maybe_unused]] static result(*const name##_as_used) parameters = &name;
 #define VALUE(name, value) static_assert(static_cast<int>(name) == (value));
@@ -41,9 +42,10 @@ FUNCTION(cublasStatus_t, cublasCreate_v2, (cublasHandle_t*))
 FUNCTION(cublasStatus_t, cublasDestroy_v2, (cublasHandle_t))
 FUNCTION(cublasStatus_t, cublasSetStream_v2, (cublasHandle_t, cudaStream_t))
 FUNCTION(cublasStatus_t, cublasSetMathMode, (cublasHandle_t, cublasMath_t))
-FUNCTION(cublasStatus_t, cublasSgemm_v2,
-         (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const float*, const float*, int,
-          const float*, int, const float*, float*, int))
+FUNCTION(cublasStatus_t, cublasGemmEx_64,
+         (cublasHandle_t, cublasOperation_t, cublasOperation_t, std::int64_t, std::int64_t, std::int64_t, const void*,
+          const void*, cudaDataType, std::int64_t, const void*, cudaDataType, std::int64_t, const void*, void*,
+          cudaDataType, std::int64_t, cublasComputeType_t, cublasGemmAlgo_t))
 
 FUNCTION(ncclResult_t, ncclGetUniqueId, (ncclUniqueId*))
 FUNCTION(ncclResult_t, ncclCommInitRankConfig, (ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*))
@@ -91,9 +93,14 @@ VALUE(CUBLAS_STATUS_SUCCESS, 0)
 VALUE(CUBLAS_STATUS_NOT_INITIALIZED, 1)
 VALUE(CUBLAS_STATUS_INVALID_VALUE, 7)
 VALUE(CUBLAS_STATUS_EXECUTION_FAILED, 13)
+VALUE(CUBLAS_STATUS_NOT_SUPPORTED, 15)
 VALUE(CUBLAS_OP_N, 0)
 VALUE(CUBLAS_OP_T, 1)
-VALUE(CUBLAS_DEFAULT_MATH, 0)
+VALUE(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, 16)
+VALUE(CUBLAS_COMPUTE_32F, 68)
+VALUE(CUBLAS_GEMM_DEFAULT, -1)
+VALUE(CUDA_R_32F, 0)
+VALUE(CUDA_R_16BF, 14)
 
 VALUE(ncclSuccess, 0)
 VALUE(ncclUnhandledCudaError, 1)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "exec/cuda/cuda_operators.h"
 #include "models/operator_table.h"
 #include "tests/gpu/gpu.h"
+#include "tests/gpu/special_inputs.h"
 #include "tests/unit/program/sample_plans.h"
 
 namespace orrery::exec {
@@ -64,17 +66,6 @@ class OperatorsOnGpu : public OnGpu {
         }
     }
 
-    /// With the first slot in place of every slot.
-    static models::Operator without_slots(models::Operator op) {
-        for (models::Operands* operands : {&op.in, &op.out}) {
-            for (std::size_t i = 0; i < models::Operands::size(); ++i) {
-                if ((*operands)[i] != models::kNoSlot) (*operands)[i] = models::SlotIndex(0);
-            }
-        }
-        op.scratch = models::kNoSlot;
-        return op;
-    }
-
     OperatorContext context_of(const program::Plan& plan, std::int64_t tp_index, std::int64_t cp_index) {
         updates_ = {
             {.parameter = 0, .gradient = 0, .state = 0, .elements = 300, .decays = true, .counted = true},
@@ -98,6 +89,17 @@ class OperatorsOnGpu : public OnGpu {
             .updates = updates_};
     }
 
+    /// With the first slot in place of every slot.
+    static models::Operator without_slots(models::Operator op) {
+        for (models::Operands* operands : {&op.in, &op.out}) {
+            for (std::size_t i = 0; i < models::Operands::size(); ++i) {
+                if ((*operands)[i] != models::kNoSlot) (*operands)[i] = models::SlotIndex(0);
+            }
+        }
+        op.scratch = models::kNoSlot;
+        return op;
+    }
+
     void compare(const program::Body& body, const models::Operator& op, const OperatorContext& context,
                  Device& device) {
         Slots slots = make_slots(body, op, device, context.model->vocab);
@@ -114,14 +116,15 @@ class OperatorsOnGpu : public OnGpu {
     }
 
     Slots make_slots(const program::Body& body, const models::Operator& op, Device& device, std::int64_t vocab) {
-        const models::WorkClass work = models::row_of(op.kind).work;
         // Sums of exponentials and squares are positive.
-        is_positive_ = work == models::WorkClass::loss || work == models::WorkClass::optimizer;
+        const bool is_update = models::row_of(op.kind).work == models::WorkClass::optimizer;
         Slots slots;
         slots.host.resize(body.slots.size());
         slots.device.resize(body.slots.size());
         for (const models::SlotIndex s : used(op)) {
             const program::Slot& slot = body.slots[s];
+            is_positive_ =
+                (is_update && s == op.out[2]) || (op.kind == models::OpKind::cross_entropy_loss && s == op.in[1]);
             const std::int64_t bytes = std::max<std::int64_t>(slot.bytes, 4096);
             if (slot.decl.dtype == DType::fp32) fill(slots.host[s], bytes);
             if (slot.decl.dtype == DType::bf16) fill_bf16(slots.host[s], bytes);
@@ -131,6 +134,10 @@ class OperatorsOnGpu : public OnGpu {
             // Of queries that attended to no key.
             if (op.kind == models::OpKind::attention_merge && s == op.in[1]) forget(slots.host[s], 3);
             if (op.kind == models::OpKind::attention_merge && s == op.in[3]) forget(slots.host[s], 5);
+        }
+        special_.write(body, op, slots.host);
+        for (const models::SlotIndex s : used(op)) {
+            const auto bytes = static_cast<std::int64_t>(slots.host[s].size());
             slots.device[s] = device.allocate(bytes);
             if (slots.device[s] == nullptr) throw JobError("the GPU has too little free memory");
             device.copy(program::Stream::compute, slots.device[s], slots.host[s].data(), bytes);
@@ -271,6 +278,7 @@ class OperatorsOnGpu : public OnGpu {
     bool is_positive_ = true;  // what fill() writes
     RandomStream random_{1, "operators on the GPU"};
     std::uint64_t draws_ = 0;
+    SpecialInputs special_;
     std::set<std::string> seen_;
 };
 

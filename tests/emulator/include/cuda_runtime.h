@@ -4,6 +4,7 @@
 // name a place in memory.
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __grid_constant__
 /// Shared memory of a block: only one block runs at a time, so that a static variable will do. They lie in a section of
 /// their own, which is filled with NaN before each block. Kernels and the functions with such variables must have
 /// internal linkage.
@@ -41,10 +43,21 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
+/// A shuffle of nothing, which every lane reaches.
 inline void __syncwarp(unsigned mask = 0xffffffffU) {
     static_cast<void>(::emulated::exchange(mask, 0, 0));
 }
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+    const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    std::uint64_t lanes = predicate != 0 ? std::uint64_t{1} << thread % 32 : 0;
+    for (unsigned distance = 16; distance > 0; distance /= 2) lanes |= ::emulated::exchange(mask, lanes, distance);
+    return static_cast<unsigned>(lanes);
+}
+inline int __popc(unsigned bits) {
+    return std::popcount(bits);
+}
 using std::isfinite;
+using std::isnan;
 
 extern "C" {
 
