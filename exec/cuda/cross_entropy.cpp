@@ -20,7 +20,7 @@ void run_loss(StreamHandle stream, const Operator& op, const DeviceOperands& o) 
                                               o.out(0), o.loss(1));
 }
 
-void run_loss_backward(StreamHandle stream, const Operator& op, const DeviceOperands& o, 
+void run_loss_backward(StreamHandle stream, const Operator& op, const DeviceOperands& o,
                        const OperatorContext& context) {
     o.must_be_same(0, 0);
     const auto scale = static_cast<float>(context.loss_scale);
@@ -40,8 +40,8 @@ void run_cross_entropy(StreamHandle stream, const Operator& op, const DeviceOper
         case OpKind::cross_entropy_max:
             return loss_kernels::cross_entropy_max(stream, vocab_shard(op, context), o.floats_in(0), o.out(0));
         case OpKind::cross_entropy_sum:
-            return loss_kernels::cross_entropy_sum(stream, vocab_shard(op, context), o.floats_in(0), o.in(1), o.integers(2),
-                                                   o.out(0), o.optional_floats_out(1));
+            return loss_kernels::cross_entropy_sum(stream, vocab_shard(op, context), o.floats_in(0), o.in(1),
+                                                   o.integers(2), o.out(0), o.optional_floats_out(1));
         case OpKind::cross_entropy_loss:
             return run_loss(stream, op, o);
         case OpKind::cross_entropy_backward:

@@ -6,6 +6,7 @@
 
 namespace orrery::exec {
 
-void run_cross_entropy(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o, const OperatorContext& context);
+void run_cross_entropy(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
+                       const OperatorContext& context);
 
 }  // namespace orrery::exec

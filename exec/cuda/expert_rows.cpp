@@ -16,19 +16,18 @@ kernels::cuda::RowCount counted_rows(const Operator& op, const OperatorPointers&
     return {at.in_elements[0] / at.in_width[0], values, op.sources * op.groups};
 }
 
-void run_router(StreamHandle stream, const Operator& op, const DeviceOperands& o,
-                const models::ModelSpec& model, const float* correction) {
+void run_router(StreamHandle stream, const Operator& op, const DeviceOperands& o, const models::ModelSpec& model,
+                const float* correction) {
     const kernels::RouterShape shape = router_shape(op, model);
     if (op.kind == OpKind::router_backward) {
-        kernels::cuda::router_backward(stream, shape, o.floats_in(0), o.floats_in(1), o.integers(2), o.optional_floats_in(3), o.floats_out(0));
+        kernels::cuda::router_backward(stream, shape, o.floats_in(0), o.floats_in(1), o.integers(2),
+                                       o.optional_floats_in(3), o.floats_out(0));
         return;
     }
-    kernels::cuda::router_forward(stream, shape, o.floats_in(0), correction, o.floats_out(0),
-                                  o.integers_out(1));
+    kernels::cuda::router_forward(stream, shape, o.floats_in(0), correction, o.floats_out(0), o.integers_out(1));
 }
 
-void run_permutation(StreamHandle stream, const Operator& op, const DeviceOperands& o,
-                     const models::ModelSpec& model) {
+void run_permutation(StreamHandle stream, const Operator& op, const DeviceOperands& o, const models::ModelSpec& model) {
     namespace k = kernels::cuda;
     const kernels::PermuteShape shape = permute_shape(op, model);
     switch (op.kind) {
@@ -40,7 +39,8 @@ void run_permutation(StreamHandle stream, const Operator& op, const DeviceOperan
         case OpKind::combine_forward:
             return k::combine_forward(stream, shape, o.floats_in(0), o.floats_in(1), o.integers(2), o.floats_out(0));
         default:
-            return k::combine_backward(stream, shape, o.floats_in(0), o.floats_in(1), o.floats_in(2), o.integers(3), o.floats_out(0), o.floats_out(1));
+            return k::combine_backward(stream, shape, o.floats_in(0), o.floats_in(1), o.floats_in(2), o.integers(3),
+                                       o.floats_out(0), o.floats_out(1));
     }
 }
 

@@ -13,9 +13,11 @@ namespace orrery::exec {
                                                    std::size_t counts);
 
 /// `correction`: of the scores, one for each expert, in device memory; null: none.
-void run_router(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o, const models::ModelSpec& model, const float* correction);
+void run_router(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
+                const models::ModelSpec& model, const float* correction);
 /// permute_*, combine_*
-void run_permutation(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o, const models::ModelSpec& model);
+void run_permutation(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
+                     const models::ModelSpec& model);
 /// group_by_expert, group_by_source
 void run_regrouping(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
                     const OperatorPointers& at);

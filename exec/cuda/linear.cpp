@@ -15,10 +15,11 @@ void run_linear(kernels::cuda::StreamHandle stream, const models::Operator& op, 
             return products.linear_forward(stream, shape, o.rows_in(0), o.floats_in(1), o.optional_floats_in(2),
                                            o.rows_out(0, op.to_column));
         case models::OpKind::linear_backward_input:
-            return products.linear_backward_input(stream, shape, o.rows_in(0, op.from_column), o.floats_in(1), o.rows_out(0));
+            return products.linear_backward_input(stream, shape, o.rows_in(0, op.from_column), o.floats_in(1),
+                                                  o.rows_out(0));
         default:
-            return products.linear_backward_weight(stream, shape, o.rows_in(0, op.from_column), o.rows_in(1), o.floats_out(0),
-                                                   o.optional_floats_out(1));
+            return products.linear_backward_weight(stream, shape, o.rows_in(0, op.from_column), o.rows_in(1),
+                                                   o.floats_out(0), o.optional_floats_out(1));
     }
 }
 

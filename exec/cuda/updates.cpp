@@ -42,8 +42,10 @@ void run_update(StreamHandle stream, const models::Operator& op, const DeviceOpe
     ORRERY_CHECK(!op.offloaded, "an update in host memory on a GPU");
     ORRERY_CHECK((o.out_type(0) == DType::fp32) == (o.optional_out(4) == nullptr),
                  std::string(name_of(op.kind)) + ": a master copy beside fp32 parameters, or none beside others");
-    update_kernels::UpdatedBuffers buffers{
-        .parameters = o.floats_out(0), .gradient = o.consumed_floats(0), .m = o.floats_out(1), .master = o.optional_out(4)};
+    update_kernels::UpdatedBuffers buffers{.parameters = o.floats_out(0),
+                                           .gradient = o.consumed_floats(0),
+                                           .m = o.floats_out(1),
+                                           .master = o.optional_out(4)};
     const std::vector<FlatRange> ranges = ranges_of(context);
     const update_kernels::Clipping clipping = clipping_of(o.any_in(1), context);
     if (op.kind == OpKind::sgd_momentum) {
@@ -85,14 +87,12 @@ void run_offloaded_copy(StreamHandle stream, const models::Operator& op, const D
     flush();
 }
 
-void run_gradient_norm(StreamHandle stream, const DeviceOperands& o,
-                       const OperatorContext& context, double* partial) {
+void run_gradient_norm(StreamHandle stream, const DeviceOperands& o, const OperatorContext& context, double* partial) {
     update_kernels::gradient_norm(stream, ranges_of(context, true), o.floats_in(0), partial,
                                   static_cast<double*>(o.any_out(0)));
 }
 
-void run_gradient_scale(StreamHandle stream, const DeviceOperands& o,
-                        const OperatorContext& context) {
+void run_gradient_scale(StreamHandle stream, const DeviceOperands& o, const OperatorContext& context) {
     o.must_be_same(1, 0);
     update_kernels::scale(stream, ranges_of(context), clipping_of(o.any_in(0), context), o.floats_out(0));
 }

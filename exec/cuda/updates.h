@@ -8,14 +8,14 @@
 namespace orrery::exec {
 
 /// AdamW, Adam or SGD with momentum, of states in device memory.
-void run_update(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o, const OperatorContext& context);
+void run_update(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
+                const OperatorContext& context);
 /// Copies gradients to host memory for the update there, or updated parameters back to the device.
 void run_offloaded_copy(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
                         const OperatorContext& context);
 /// `partial`: kernels::cuda::kPartialSums numbers in device memory.
-void run_gradient_norm(kernels::cuda::StreamHandle stream, const DeviceOperands& o,
-                       const OperatorContext& context, double* partial);
-void run_gradient_scale(kernels::cuda::StreamHandle stream, const DeviceOperands& o,
-                        const OperatorContext& context);
+void run_gradient_norm(kernels::cuda::StreamHandle stream, const DeviceOperands& o, const OperatorContext& context,
+                       double* partial);
+void run_gradient_scale(kernels::cuda::StreamHandle stream, const DeviceOperands& o, const OperatorContext& context);
 
 }  // namespace orrery::exec

@@ -24,8 +24,8 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
 void check_runs_on_gpu(const program::Program& program, const std::string& source) {
     const program::Plan& plan = *program.plan;
     const models::ModelSpec& model = plan.model;
-    const std::int64_t widest = std::max(
-        {model.head_dim, model.latent.nope_head_dim + model.latent.rope_head_dim, model.latent.v_head_dim});
+    const std::int64_t widest =
+        std::max({model.head_dim, model.latent.nope_head_dim + model.latent.rope_head_dim, model.latent.v_head_dim});
     if (widest > kernels::cuda::kWidestHead) {
         throw InputError(source, "/model", "heads of " + std::to_string(widest) + " elements",
                          "at most " + std::to_string(kernels::cuda::kWidestHead) +

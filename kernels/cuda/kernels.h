@@ -47,5 +47,4 @@ void head_norm_backward(StreamHandle stream, const HeadShape& shape, ConstFloats
                         ConstFloats q_weight, ConstFloats k_weight, const float* stats, Floats dqkv, Floats dq_weight,
                         Floats dk_weight);
 
-
 }  // namespace orrery::kernels::cuda

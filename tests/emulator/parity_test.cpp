@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <string>
 
-#include "core/error.h"
-#include "exec/device/gpu_limits.h"
 #include "tests/parity/job.h"
 #include "tests/parity/plans.h"
 #include "tests/parity/record_checks.h"
@@ -18,8 +17,18 @@ namespace orrery::parity {
 namespace {
 
 constexpr std::int64_t kEmulatedSteps = 3;
-constexpr std::int64_t kMostRanks = 4;
-constexpr double kTolerance = 1e-5;  // relative
+constexpr int kSeeds = 3;
+
+/// How far GPU ranks may be from CPU ranks, relatively. Both round to bf16 at the same places, but sums that differ in
+/// their last bits may be rounded to other numbers.
+struct Tolerance {
+    double loss = 1e-5, gradient = 1e-5;
+    double of_all = 1e-6;  // of the norm of all gradients: some are small differences of large numbers
+};
+Tolerance tolerance_of(const program::Plan& plan) {
+    if (plan.training.precision.activation == DType::bf16) return {.loss = 5e-3, .gradient = 0x1p-5, .of_all = 0x1p-8};
+    return {};
+}
 
 /// The case's plan for a node of GPUs. Sequences are short, because a kernel's threads take turns on one core.
 program::Plan gpu_plan(const Case& one) {
@@ -30,35 +39,17 @@ program::Plan gpu_plan(const Case& one) {
     return plan;
 }
 
-bool runs_on_gpus(const program::Plan& plan) {
-    try {
-        exec::check_runs_on_gpu(program::lower(plan), plan.name);
-    } catch (const InputError&) {
-        return false;
-    }
-    return true;
-}
-
-std::vector<Case> gpu_cases() {
+std::vector<Case> cases_of_ranks(std::int64_t fewest, std::int64_t most) {
     std::vector<Case> cases;
     for (const Case& one : all_cases()) {
         const std::int64_t ranks = one.shape.dp * one.shape.tp * one.shape.pp * one.shape.cp;
-        if (ranks <= kMostRanks && runs_on_gpus(gpu_plan(one))) cases.push_back(one);
+        if (ranks >= fewest && ranks <= most) cases.push_back(one);
     }
     return cases;
 }
 
-struct SeededCase {
-    Case plan;
-    int seed = 0;
-    friend std::ostream& operator<<(std::ostream& out, const SeededCase& one) {
-        return out << one.plan << ", seed " << one.seed;
-    }
-};
-
-std::string name_of_case(const testing::TestParamInfo<SeededCase>& info) {
-    std::string name =
-        info.param.plan.model + "_" + info.param.plan.shape.name + "_seed" + std::to_string(info.param.seed);
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+    std::string name = info.param.model + "_" + info.param.shape.name;
     std::replace(name.begin(), name.end(), '-', '_');
     return name;
 }
@@ -71,72 +62,90 @@ double norm(const std::vector<float>& values, const std::vector<float>& others) 
     return std::sqrt(sum);
 }
 
-void expect_gradients(const exec::GlobalTensors& got, const exec::GlobalTensors& expected) {
+void expect_gradients(const exec::GlobalTensors& got, const exec::GlobalTensors& expected, const Tolerance& tolerance) {
     ASSERT_EQ(got.size(), expected.size());
     double all = 0;
     for (const auto& [name, tensor] : expected) all = std::hypot(all, norm(tensor.values, {}));
     for (const auto& [name, tensor] : expected) {
         ASSERT_TRUE(got.contains(name)) << name;
         ASSERT_EQ(got.at(name).values.size(), tensor.values.size()) << name;
-        // Some gradients are small differences of large numbers, such as those of the key bias.
-        EXPECT_LE(norm(got.at(name).values, tensor.values), kTolerance * norm(tensor.values, {}) + 1e-6 * all) << name;
+        EXPECT_LE(norm(got.at(name).values, tensor.values),
+                  tolerance.gradient * norm(tensor.values, {}) + tolerance.of_all * all)
+            << name;
     }
 }
 
-class OnEmulatedGpus : public testing::TestWithParam<SeededCase> {};
+Job emulated_job(const program::Plan& plan, int seed) {
+    // With the last seed a device holds one collective at a time of those that share resources, as NCCL does.
+    return Job(plan, {.program = ORRERY_EMULATED,
+                      .environment = {"EMULATED_CUDA_SEED=" + std::to_string(seed),
+                                      "EMULATED_CUDA_ONE_COLLECTIVE=" + std::to_string(seed / 2)}});
+}
 
-TEST_P(OnEmulatedGpus, TrainsLikeCpuRanks) {
-    const program::Plan plan = gpu_plan(GetParam().plan);
-    const int seed = GetParam().seed;
-    // With the last seed a device holds one collective at a time, as one without room for two would.
-    Job cpu(plan), gpu(plan, {.program = ORRERY_EMULATED,
-                              .environment = {"EMULATED_CUDA_SEED=" + std::to_string(seed),
-                                              "EMULATED_CUDA_ONE_COLLECTIVE=" + std::to_string(seed / 2)}});
+/// Losses, first gradients, bytes and order with one seed; the same losses, to the last bit, with the other ones.
+void compare_with_cpu(const program::Plan& plan, const std::vector<int>& seeds) {
+    const Tolerance tolerance = tolerance_of(plan);
+    Job cpu(plan), gpu = emulated_job(plan, seeds.front());
     cpu.run(kEmulatedSteps, {"--on-cpu"});
     gpu.run(kEmulatedSteps);
     const program::RunRecord expected = cpu.record(), got = gpu.record();
     ASSERT_EQ(got.losses.size(), expected.losses.size());
     for (std::size_t step = 0; step < got.losses.size(); ++step) {
-        EXPECT_NEAR(got.losses[step], expected.losses[step], kTolerance * expected.losses[step]) << "step " << step;
+        EXPECT_NEAR(got.losses[step], expected.losses[step], tolerance.loss * expected.losses[step]) << "step " << step;
     }
     expect_bytes_of_program(gpu.program(), got);
     expect_order_of_program(gpu.program(), got);
     // Later gradients belong to weights that rounding has already changed.
     cpu.run(1, {"--on-cpu"});
     gpu.run(1);
-    EXPECT_EQ(gpu.record().losses.at(0), got.losses.at(0));  // in whatever order
-    expect_gradients(gpu.gradients(), cpu.gradients());
+    expect_gradients(gpu.gradients(), cpu.gradients(), tolerance);
+    for (std::size_t i = 1; i < seeds.size(); ++i) {
+        Job other = emulated_job(plan, seeds[i]);
+        other.run(kEmulatedSteps);
+        EXPECT_EQ(other.record().losses, got.losses) << "seed " << seeds[i];
+        expect_order_of_program(other.program(), other.record());
+    }
 }
 
-/// One plan for each way to shard, reduce and save memory, as models and seeds take turns.
-std::vector<SeededCase> few_cases() {
-    const std::set<std::string> names{"tiny-gpt offload_two_layers",
-                                      "tiny-gpt dp4_zero1_in_sets",
-                                      "tiny-gpt dp2_zero3_recompute_full",
+class OnEmulatedGpus : public testing::TestWithParam<Case> {};
+
+TEST_P(OnEmulatedGpus, TrainsLikeCpuRanks) {
+    std::vector<int> seeds(kSeeds);
+    std::iota(seeds.begin(), seeds.end(), 0);
+    compare_with_cpu(gpu_plan(GetParam()), seeds);
+}
+INSTANTIATE_TEST_SUITE_P(All, OnEmulatedGpus, testing::ValuesIn(cases_of_ranks(1, 4)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Eight, OnEmulatedGpus, testing::ValuesIn(cases_of_ranks(5, 8)), name_of_case);
+
+/// One plan for each way to divide a training, as models and seeds take turns.
+std::vector<Case> few_cases() {
+    const std::set<std::string> names{"tiny-gpt dp2_zero3_recompute_full",
                                       "tiny-gpt-clipped dp2_zero2",
-                                      "tiny-gpt-odd-vocab tp2",
-                                      "tiny-gpt-sgd dp2_tp2",
-                                      "tiny-llama dp2_zero3_by_layer",
-                                      "tiny-llama dp2_every_micro_batch",
-                                      "tiny-llama tp2_sp_recompute_attention_core"};
-    std::vector<SeededCase> few;
-    for (const Case& one : gpu_cases()) {
-        const auto seed = static_cast<int>(few.size() % 3);
-        if (names.contains(one.model + " " + one.shape.name)) few.push_back({one, seed});
+                                      "tiny-llama tp2_sp_recompute_attention_core",
+                                      "tiny-gpt pp2_dualpipe",
+                                      "tiny-gpt-odd-vocab pp2_vocab_1",
+                                      "tiny-llama bf16_cp2_ring",
+                                      "tiny-mixtral dp2_ep2",
+                                      "tiny-gpt dp2_offload_optimizer"};
+    std::vector<Case> few;
+    for (const Case& one : cases_of_ranks(1, 4)) {
+        if (names.contains(one.model + " " + one.shape.name)) few.push_back(one);
     }
     EXPECT_EQ(few.size(), names.size());
     return few;
 }
-INSTANTIATE_TEST_SUITE_P(Few, OnEmulatedGpus, testing::ValuesIn(few_cases()), name_of_case);
 
-std::vector<SeededCase> all_seeds() {
-    std::vector<SeededCase> all;
-    for (const Case& one : gpu_cases()) {
-        for (const int seed : {0, 1, 2}) all.push_back({one, seed});
-    }
-    return all;
+class FewOnEmulatedGpus : public testing::TestWithParam<Case> {};
+
+TEST_P(FewOnEmulatedGpus, TrainLikeCpuRanks) {
+    static const std::vector<Case> cases = few_cases();
+    const auto same = [&](const Case& one) {
+        return one.model == GetParam().model && one.shape.name == GetParam().shape.name;
+    };
+    const auto place = std::find_if(cases.begin(), cases.end(), same) - cases.begin();
+    compare_with_cpu(gpu_plan(GetParam()), {static_cast<int>(place % kSeeds)});
 }
-INSTANTIATE_TEST_SUITE_P(All, OnEmulatedGpus, testing::ValuesIn(all_seeds()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Few, FewOnEmulatedGpus, testing::ValuesIn(few_cases()), name_of_case);
 
 }  // namespace
 }  // namespace orrery::parity
