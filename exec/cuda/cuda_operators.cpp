@@ -16,6 +16,7 @@
 #include "exec/operands.h"
 #include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
+#include "models/operator_table.h"
 
 namespace orrery::exec {
 namespace {
@@ -23,6 +24,7 @@ namespace {
 namespace k = kernels::cuda;
 using models::Operator;
 using models::OpKind;
+using models::WorkClass;
 
 cudaStream_t stream_of(k::StreamHandle handle) {
     return static_cast<cudaStream_t>(handle.stream);
@@ -104,6 +106,25 @@ void run_columns(k::StreamHandle stream, const Operator& op, const Operands& o, 
     columns(stream, op.rows, op.n, from, to);
 }
 
+void run_optimizer(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at,
+                   const OperatorContext& context, double* partial_sums) {
+    switch (op.kind) {
+        case OpKind::gradient_norm:
+            return run_gradient_norm(stream, o, at, context, partial_sums);
+        case OpKind::gradient_scale:
+            return run_gradient_scale(stream, o, at, context);
+        case OpKind::clear:
+            return clear(stream, o.any_out(0), op.elements * size_of(o.out_type(0)));
+        default:
+            return run_update(stream, op, o, at, context);
+    }
+}
+
+void run_copy(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorContext& context) {
+    if (op.offloaded) return run_offloaded_copy(stream, op, o, context);
+    copy(stream, o.any_out(0), o.any_in(0), static_cast<std::int64_t>(op.bytes_read));
+}
+
 void run_cast(k::StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at) {
     const auto is_float = [](DType type) { return type == DType::fp32 || type == DType::bf16; };
     const DType from = o.in_type(0), to = o.out_type(0);
@@ -152,6 +173,20 @@ void CudaOperators::rotate(k::StreamHandle stream, const Operator& op, const Ope
               table.sines, op.kind == OpKind::rope_backward, qkv);
 }
 
+void CudaOperators::run_routing(k::StreamHandle stream, const Operator& op, const Operands& o,
+                                const OperatorPointers& at, const models::ModelSpec& model) {
+    switch (op.kind) {
+        case OpKind::router_forward:
+        case OpKind::router_backward:
+            return run_router(stream, op, o, at, model, zeros(op.n));
+        case OpKind::group_by_expert:
+        case OpKind::group_by_source:
+            return run_regrouping(stream, op, o, at);
+        default:
+            return run_permutation(stream, op, o, at, model);
+    }
+}
+
 void CudaOperators::run(k::StreamHandle stream, const Operator& op, const OperatorPointers& at,
                         const OperatorContext& context) {
     ORRERY_CHECK(context.model != nullptr, "an operator context without a model");
@@ -160,6 +195,24 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         for_each_overwritten(op, [&](std::size_t i, std::int64_t elements) {
             if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
         });
+    }
+    switch (models::row_of(op.kind).work) {
+        case WorkClass::product:
+            return run_linear(stream, op, o, at, products_);
+        case WorkClass::expert_product:
+            return run_expert_linear(stream, op, o, at);
+        case WorkClass::routing:
+            return run_routing(stream, op, o, at, *context.model);
+        case WorkClass::loss:
+            return run_cross_entropy(stream, op, o, at, context);
+        case WorkClass::optimizer:
+            return run_optimizer(stream, op, o, at, context, partial_sums_);
+        case WorkClass::cast:
+            return run_cast(stream, op, o, at);
+        case WorkClass::copy:
+            return run_copy(stream, op, o, context);
+        default:
+            break;
     }
     switch (op.kind) {
         case OpKind::embedding_forward:
@@ -172,10 +225,6 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::rms_norm_forward:
         case OpKind::rms_norm_backward:
             return run_norm(stream, op, o, context.model->norm_epsilon);
-        case OpKind::linear_forward:
-        case OpKind::linear_backward_input:
-        case OpKind::linear_backward_weight:
-            return run_linear(stream, op, o, at, products_);
         case OpKind::rope_forward:
         case OpKind::rope_backward:
             o.must_be_same(0, 0);
@@ -196,48 +245,12 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::gate_rows_forward:
         case OpKind::gate_rows_backward:
             return run_gate(stream, op, o, at);
-        case OpKind::router_forward:
-        case OpKind::router_backward:
-            return run_router(stream, op, o, at, *context.model, zeros(op.n));
-        case OpKind::permute_forward:
-        case OpKind::permute_backward:
-        case OpKind::combine_forward:
-        case OpKind::combine_backward:
-            return run_permutation(stream, op, o, at, *context.model);
-        case OpKind::group_by_expert:
-        case OpKind::group_by_source:
-            return run_regrouping(stream, op, o, at);
-        case OpKind::expert_linear_forward:
-        case OpKind::expert_linear_backward_input:
-        case OpKind::expert_linear_backward_weight:
-            return run_expert_linear(stream, op, o, at);
         case OpKind::residual_add:
             return run_residual_add(stream, op, o);
         case OpKind::bias_backward:
             return run_bias_backward(stream, op, o, at);
-        case OpKind::cross_entropy_max:
-        case OpKind::cross_entropy_sum:
-        case OpKind::cross_entropy_loss:
-        case OpKind::cross_entropy_backward:
-        case OpKind::cross_entropy_correct:
-            return run_cross_entropy(stream, op, o, at, context);
-        case OpKind::adamw:
-        case OpKind::sgd_momentum:
-            return run_update(stream, op, o, at, context);
-        case OpKind::gradient_norm:
-            return run_gradient_norm(stream, o, at, context, partial_sums_);
-        case OpKind::gradient_scale:
-            return run_gradient_scale(stream, o, at, context);
-        case OpKind::clear:
-            return clear(stream, o.any_out(0), op.elements * size_of(o.out_type(0)));
         case OpKind::accumulate:
             return k::add(stream, op.elements, FloatOperands(o, at).in(0), FloatOperands(o, at).out(0));
-        case OpKind::cast:
-            return run_cast(stream, op, o, at);
-        case OpKind::copy_to_host:
-        case OpKind::copy_from_host:
-            if (op.offloaded) return run_offloaded_copy(stream, op, o, context);
-            return copy(stream, o.any_out(0), o.any_in(0), static_cast<std::int64_t>(op.bytes_read));
         default:
             throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");
     }

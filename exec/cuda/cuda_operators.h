@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "exec/operands.h"
 #include "exec/operator_call.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/products.h"
@@ -36,6 +37,8 @@ class CudaOperators {
                              std::int64_t head_dim);
     /// Zeros in device memory: the correction of router scores, which load balancing would adjust between steps.
     const float* zeros(std::int64_t elements);
+    void run_routing(kernels::cuda::StreamHandle stream, const models::Operator& op, const Operands& o,
+                     const OperatorPointers& at, const models::ModelSpec& model);
     void rotate(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorContext& context,
                 float* qkv);
 

@@ -80,7 +80,8 @@ struct Products::Impl {
         const bool cuts_a = a.type() == DType::fp32;
         const Factor& wide = cuts_a ? a : b;
         const std::int64_t outer = cuts_a ? rows : columns;
-        const std::int64_t at_once = std::max<std::int64_t>(std::min(most_cut / std::max<std::int64_t>(inner, 1), outer), 1);
+        const std::int64_t at_once =
+            std::max<std::int64_t>(std::min(most_cut / std::max<std::int64_t>(inner, 1), outer), 1);
         // a has its outer extent along rows unless it is transposed, b the other way round.
         const bool outer_is_row = cuts_a != wide.transposed;
         const bool needs_low = c.data.type == DType::fp32;

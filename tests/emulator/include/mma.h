@@ -1,5 +1,5 @@
-// Products of 16 x 16 matrices by a warp, as far as Orrery's kernels use them; see cuda_runtime.h. Each lane holds whole
-// factors, and eight elements of a sum: half a row.
+// Products of 16 x 16 matrices by a warp, as far as Orrery's kernels use them; see cuda_runtime.h. Each lane holds
+// whole factors, and eight elements of a sum: half a row.
 #pragma once
 
 #include <cuda_bf16.h>
