@@ -178,7 +178,7 @@ void CudaOperators::run_routing(k::StreamHandle stream, const Operator& op, cons
     switch (op.kind) {
         case OpKind::router_forward:
         case OpKind::router_backward:
-            return run_router(stream, op, o, at, model, zeros(op.n));
+            return run_router(stream, op, o, at, model, model.moe.score_correction_bias ? zeros(op.n) : nullptr);
         case OpKind::group_by_expert:
         case OpKind::group_by_source:
             return run_regrouping(stream, op, o, at);

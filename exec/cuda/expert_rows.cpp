@@ -17,15 +17,14 @@ kernels::cuda::RowCount counted_rows(const Operator& op, const OperatorPointers&
 }
 
 void run_router(StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at,
-                const models::ModelSpec& model, const float* zeros) {
+                const models::ModelSpec& model, const float* correction) {
     const kernels::RouterShape shape = router_shape(op, model);
     const FloatOperands f(o, at);
     if (op.kind == OpKind::router_backward) {
         kernels::cuda::router_backward(stream, shape, f.in(0), f.in(1), o.integers(2), f.optional_in(3), f.out(0));
         return;
     }
-    kernels::cuda::router_forward(stream, shape, f.in(0), model.moe.score_correction_bias ? zeros : nullptr, f.out(0),
-                                  o.integers_out(1));
+    kernels::cuda::router_forward(stream, shape, f.in(0), correction, f.out(0), o.integers_out(1));
 }
 
 void run_permutation(StreamHandle stream, const Operator& op, const Operands& o, const OperatorPointers& at,

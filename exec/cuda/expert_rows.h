@@ -12,9 +12,9 @@ namespace orrery::exec {
 [[nodiscard]] kernels::cuda::RowCount counted_rows(const models::Operator& op, const OperatorPointers& at,
                                                    std::size_t counts);
 
-/// `zeros`: as many as there are experts, in device memory.
+/// `correction`: of the experts' scores, in device memory, or null.
 void run_router(kernels::cuda::StreamHandle stream, const models::Operator& op, const Operands& o,
-                const OperatorPointers& at, const models::ModelSpec& model, const float* zeros);
+                const OperatorPointers& at, const models::ModelSpec& model, const float* correction);
 /// permute_*, combine_*
 void run_permutation(kernels::cuda::StreamHandle stream, const models::Operator& op, const Operands& o,
                      const OperatorPointers& at, const models::ModelSpec& model);
