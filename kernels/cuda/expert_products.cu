@@ -1,6 +1,8 @@
 // A GEMM per expert, whose numbers of rows only the device knows. A block computes a square tile of a result, for which
-// it moves tiles of both factors through shared memory.
-#include <algorithm>
+// it moves tiles of both factors through shared memory. Factors in bf16 are multiplied by tensor cores.
+#include <mma.h>
+
+#include <type_traits>
 
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/loops.cuh"
@@ -68,6 +70,114 @@ __device__ Sums multiply_tiles(const Factor& a, std::int64_t first_row, std::int
     return sums;
 }
 
+// By tensor cores.
+
+constexpr int kDepthOfBf16 = 32;
+constexpr int kStep = 16;     // side of the matrices that a warp multiplies
+constexpr int kColumns = 32;  // of a warp's part of the tile, which has kStep rows
+static_assert(kTile / kStep * (kTile / kColumns) == kThreads / kWarp);
+
+/// By rows of consecutive `inner`, or of consecutive `outer`, as in memory. Padding spreads the rows over the banks.
+template <bool kByInner>
+struct TileOfBf16 {
+    static constexpr int kLine = (kByInner ? kDepthOfBf16 : kTile) + 8;
+    static constexpr int kLines = kByInner ? kTile : kDepthOfBf16;
+    alignas(32) __nv_bfloat16 value[kLines * kLine];
+    __device__ const __nv_bfloat16* at(int outer, int inner) const {
+        return value + (kByInner ? outer * kLine + inner : inner * kLine + outer);
+    }
+};
+
+struct TileOfResult {
+    static constexpr int kLine = kTile + kOwn;
+    alignas(32) float value[kTile * kLine];
+};
+
+/// Like read_tile().
+template <bool kByInner>
+__device__ void read_bf16(const Factor& factor, std::int64_t first_outer, std::int64_t outer_end,
+                          std::int64_t first_inner, std::int64_t inner_end, TileOfBf16<kByInner>& tile) {
+    constexpr int kFours = (kByInner ? kDepthOfBf16 : kTile) / 4;  // of a line
+    const std::int64_t step = kByInner ? factor.outer_step : factor.inner_step;
+    const std::int64_t first_line = kByInner ? first_outer : first_inner, first = kByInner ? first_inner : first_outer;
+    const std::int64_t lines = kByInner ? outer_end : inner_end, end = kByInner ? inner_end : outer_end;
+    const auto* data = static_cast<const __nv_bfloat16*>(factor.data.data);
+    const bool in_fours = step % 4 == 0 && reinterpret_cast<std::uintptr_t>(data) % alignof(FourBf16) == 0;
+    for (int i = static_cast<int>(threadIdx.x); i < TileOfBf16<kByInner>::kLines * kFours; i += kThreads) {
+        const std::int64_t line = first_line + i / kFours, at = first + i % kFours * 4;
+        FourBf16 four;
+        if (line < lines && at + 4 <= end && in_fours) {
+            four = *reinterpret_cast<const FourBf16*>(data + line * step + at);
+        } else {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                four.value[j] = line < lines && at + j < end ? data[line * step + at + j] : __float2bfloat16_rn(0.0F);
+            }
+        }
+        const int place = i / kFours * TileOfBf16<kByInner>::kLine + i % kFours * 4;
+        *reinterpret_cast<FourBf16*>(tile.value + place) = four;
+    }
+}
+
+/// Like multiply_tiles(), for factors in bf16; those by inner have an inner step of 1, the others an outer step of 1.
+template <bool kLeftByInner, bool kRightByInner>
+__device__ Sums multiply_bf16(const Factor& a, std::int64_t first_row, std::int64_t rows, const Factor& b,
+                              std::int64_t first_column, std::int64_t columns, std::int64_t inner) {
+    namespace wmma = nvcuda::wmma;
+    using LeftLayout = std::conditional_t<kLeftByInner, wmma::row_major, wmma::col_major>;
+    using RightLayout = std::conditional_t<kRightByInner, wmma::col_major, wmma::row_major>;
+    constexpr int kLine = TileOfResult::kLine;
+    __shared__ TileOfBf16<kLeftByInner> left;
+    __shared__ TileOfBf16<kRightByInner> right;
+    __shared__ TileOfResult result;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int row = warp / 2 * kStep, column = warp % 2 * kColumns;
+    wmma::fragment<wmma::accumulator, kStep, kStep, kStep, float> sums[2];
+    for (auto& sum : sums) wmma::fill_fragment(sum, 0.0F);
+    for (std::int64_t first = 0; first < inner; first += kDepthOfBf16) {
+        read_bf16(a, first_row, rows, first, inner, left);
+        read_bf16(b, first_column, columns, first, inner, right);
+        __syncthreads();
+#pragma unroll
+        for (int depth = 0; depth < kDepthOfBf16; depth += kStep) {
+            wmma::fragment<wmma::matrix_a, kStep, kStep, kStep, __nv_bfloat16, LeftLayout> of_a;
+            wmma::load_matrix_sync(of_a, left.at(row, depth), left.kLine);
+#pragma unroll
+            for (int part = 0; part < 2; ++part) {
+                wmma::fragment<wmma::matrix_b, kStep, kStep, kStep, __nv_bfloat16, RightLayout> of_b;
+                wmma::load_matrix_sync(of_b, right.at(column + part * kStep, depth), right.kLine);
+                wmma::mma_sync(sums[part], of_a, of_b, sums[part]);
+            }
+        }
+        __syncthreads();  // until all warps have read the tiles
+    }
+    for (int part = 0; part < 2; ++part) {
+        wmma::store_matrix_sync(result.value + row * kLine + column + part * kStep, sums[part], kLine,
+                                wmma::mem_row_major);
+    }
+    __syncthreads();
+    const int own_row = static_cast<int>(threadIdx.x) / kSide * kOwn;
+    const int own_column = static_cast<int>(threadIdx.x) % kSide * kOwn;
+    Sums own;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+        const FourFp32 four = *reinterpret_cast<const FourFp32*>(result.value + (own_row + i) * kLine + own_column);
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) own.value[i][j] = four.value[j];
+    }
+    return own;
+}
+
+template <bool kInBf16, bool kLeftByInner, bool kRightByInner>
+__device__ Sums multiply(const Factor& a, std::int64_t first_row, std::int64_t rows, const Factor& b,
+                         std::int64_t first_column, std::int64_t columns, std::int64_t inner) {
+    if constexpr (kInBf16) {
+        return multiply_bf16<kLeftByInner, kRightByInner>(a, first_row, rows, b, first_column, columns, inner);
+    } else {
+        return multiply_tiles(a, first_row, rows, b, first_column, columns, inner);
+    }
+}
+
 /// c[rows, columns] = sums, or += sums.
 __device__ void write_tile(const Sums& sums, bool adds, std::int64_t first_row, std::int64_t rows,
                            std::int64_t first_column, std::int64_t columns, Floats c) {
@@ -127,22 +237,23 @@ __device__ RowsOfGroup rows_of_tile(const ReceivedLinearShape& shape, std::int64
     return {0, 0, 0};
 }
 
-/// y = x w, where w is the group's weight: its rows are the columns of y and their elements those of x, or, with
-/// `turned`, the other way round. blockIdx.x is the tile's place among rows, blockIdx.y among columns.
-__global__ void expert_rows_kernel(ReceivedLinearShape shape, bool turned, ConstFloats x, ConstFloats weight,
-                                   Floats y) {
+/// y = x w, where w is the group's weight: its rows are the columns of y and their elements those of x, or, if it is
+/// turned, the other way round. blockIdx.x is the tile's place among rows, blockIdx.y among columns.
+template <bool kInBf16, bool kTurned>
+__global__ void expert_rows_kernel(ReceivedLinearShape shape, ConstFloats x, ConstFloats weight, Floats y) {
     const RowsOfGroup own = rows_of_tile(shape, blockIdx.x);
     if (own.count == 0) return;
-    const std::int64_t columns = turned ? shape.k : shape.n, inner = turned ? shape.n : shape.k;
+    const std::int64_t columns = kTurned ? shape.k : shape.n, inner = kTurned ? shape.n : shape.k;
     const ConstFloats of_group = weight.from(own.group * shape.n * shape.k);
     const Factor a{x.from(own.first * inner), inner, 1};
-    const Factor b = turned ? Factor{of_group, 1, shape.k} : Factor{of_group, shape.k, 1};
+    const Factor b = kTurned ? Factor{of_group, 1, shape.k} : Factor{of_group, shape.k, 1};
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * kTile;
-    const Sums sums = multiply_tiles(a, 0, own.count, b, column, columns, inner);
+    const Sums sums = multiply<kInBf16, true, !kTurned>(a, 0, own.count, b, column, columns, inner);
     write_tile(sums, false, 0, own.count, column, columns, y.from(own.first * columns));
 }
 
 /// dweight[g] += dy^T x over the rows of group blockIdx.z.
+template <bool kInBf16>
 __global__ void expert_weight_kernel(ReceivedLinearShape shape, ConstFloats dy, ConstFloats x, Floats dweight) {
     const RowsOfGroup own = rows_of_group(shape, blockIdx.z);
     if (own.count == 0) return;
@@ -150,7 +261,7 @@ __global__ void expert_weight_kernel(ReceivedLinearShape shape, ConstFloats dy, 
     const Factor b{x.from(own.first * shape.k), 1, shape.k};
     const std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kTile;
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kTile;
-    const Sums sums = multiply_tiles(a, row, shape.n, b, column, shape.k, own.count);
+    const Sums sums = multiply<kInBf16, false, false>(a, row, shape.n, b, column, shape.k, own.count);
     write_tile(sums, true, row, shape.n, column, shape.k, dweight.from(own.group * shape.n * shape.k));
 }
 
@@ -159,24 +270,31 @@ unsigned most_tiles(const ReceivedLinearShape& shape) {
     return shape.most_rows == 0 ? 0 : blocks_for(shape.most_rows, kTile) + static_cast<unsigned>(shape.groups);
 }
 
+bool are_bf16(ConstFloats a, ConstFloats b) {
+    return a.type == DType::bf16 && b.type == DType::bf16;
+}
+
 }  // namespace
 
 void expert_linear_forward(StreamHandle stream, const ReceivedLinearShape& shape, ConstFloats x, ConstFloats weight,
                            Floats y) {
     launch(stream, dim3(most_tiles(shape), blocks_for(shape.n, kTile)), kThreads, "expert_linear_forward",
-           expert_rows_kernel, shape, false, x, weight, y);
+           are_bf16(x, weight) ? expert_rows_kernel<true, false> : expert_rows_kernel<false, false>, shape, x, weight,
+           y);
 }
 
 void expert_linear_backward_input(StreamHandle stream, const ReceivedLinearShape& shape, ConstFloats dy,
                                   ConstFloats weight, Floats dx) {
     launch(stream, dim3(most_tiles(shape), blocks_for(shape.k, kTile)), kThreads, "expert_linear_backward_input",
-           expert_rows_kernel, shape, true, dy, weight, dx);
+           are_bf16(dy, weight) ? expert_rows_kernel<true, true> : expert_rows_kernel<false, true>, shape, dy, weight,
+           dx);
 }
 
 void expert_linear_backward_weight(StreamHandle stream, const ReceivedLinearShape& shape, ConstFloats dy, ConstFloats x,
                                    Floats dweight) {
     launch(stream, dim3(blocks_for(shape.k, kTile), blocks_for(shape.n, kTile), static_cast<unsigned>(shape.groups)),
-           kThreads, "expert_linear_backward_weight", expert_weight_kernel, shape, dy, x, dweight);
+           kThreads, "expert_linear_backward_weight",
+           are_bf16(dy, x) ? expert_weight_kernel<true> : expert_weight_kernel<false>, shape, dy, x, dweight);
 }
 
 }  // namespace orrery::kernels::cuda

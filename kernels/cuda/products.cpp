@@ -31,9 +31,6 @@ struct Factor {
     [[nodiscard]] DType type() const { return rows.data.type; }
 };
 
-/// Elements of an fp32 factor that are cut into bf16 at a time: few enough for the memory, and enough to fill a GEMM.
-constexpr std::int64_t kMostCut = std::int64_t{1} << 24;
-
 }  // namespace
 
 struct Products::Impl {
@@ -51,6 +48,7 @@ struct Products::Impl {
     decltype(cublasSetMathMode)* set_math = library.function<decltype(cublasSetMathMode)>("cublasSetMathMode");
     decltype(cublasGemmEx_64)* gemm = library.function<decltype(cublasGemmEx_64)>("cublasGemmEx_64");
     std::function<std::byte*(std::int64_t)> allocate;
+    std::int64_t most_cut = 0;
     std::map<void*, OfStream> streams;
 
     OfStream& of(StreamHandle stream) {
@@ -82,7 +80,8 @@ struct Products::Impl {
         const bool cuts_a = a.type() == DType::fp32;
         const Factor& wide = cuts_a ? a : b;
         const std::int64_t outer = cuts_a ? rows : columns;
-        const std::int64_t at_once = std::clamp<std::int64_t>(kMostCut / std::max<std::int64_t>(inner, 1), 1, outer);
+        const std::int64_t at_once =
+            std::max<std::int64_t>(std::min(most_cut / std::max<std::int64_t>(inner, 1), outer), 1);
         // a has its outer extent along rows unless it is transposed, b the other way round.
         const bool outer_is_row = cuts_a != wide.transposed;
         const bool needs_low = c.data.type == DType::fp32;
@@ -119,8 +118,10 @@ struct Products::Impl {
     }
 };
 
-Products::Products(std::function<std::byte*(std::int64_t)> allocate) : impl_(std::make_unique<Impl>()) {
+Products::Products(std::function<std::byte*(std::int64_t)> allocate, std::int64_t most_cut)
+    : impl_(std::make_unique<Impl>()) {
     impl_->allocate = std::move(allocate);
+    impl_->most_cut = most_cut;
 }
 
 Products::~Products() {

@@ -18,9 +18,12 @@ namespace orrery::kernels::cuda {
 /// bits if the result is in fp32, and to bf16 if the result is.
 class Products {
   public:
+    /// Elements of an fp32 factor that are cut into bf16 at a time: few enough for the memory, enough to fill a GEMM.
+    static constexpr std::int64_t kMostCut = std::int64_t{1} << 24;
+
     /// Uses the current device. `allocate` returns device memory that outlives this object, or null. Throws JobError if
     /// cuBLAS cannot be opened.
-    explicit Products(std::function<std::byte*(std::int64_t bytes)> allocate);
+    explicit Products(std::function<std::byte*(std::int64_t bytes)> allocate, std::int64_t most_cut = kMostCut);
     ~Products();
     Products(const Products&) = delete;
     Products& operator=(const Products&) = delete;
