@@ -10,6 +10,7 @@
 #include "exec/cuda/dropout.h"
 #include "exec/cuda/sequence_parts.h"
 #include "exec/operator_shapes.h"
+#include "models/operator_table.h"
 
 namespace orrery::exec {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 namespace k = kernels::cuda;
 using models::Operator;
 using models::OpKind;
+using models::WorkClass;
 
 cudaStream_t stream_of(k::StreamHandle handle) {
     return static_cast<cudaStream_t>(handle.stream);
@@ -72,6 +74,10 @@ void run_gradient_scale(k::StreamHandle stream, const Operands& o, const Operato
     }
 }
 
+[[noreturn]] void refuse(const Operator& op) {
+    throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");
+}
+
 void run_norm(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
               double epsilon) {
     switch (op.kind) {
@@ -91,9 +97,11 @@ void run_norm(k::StreamHandle stream, const Operator& op, const DeviceOperands& 
         case OpKind::head_norm_forward:
             return k::head_norm_forward(stream, head_shape(op), epsilon, o.floats_in(0), o.floats_in(1), o.floats_in(2),
                                         o.floats_out(0), o.out(1));
-        default:
+        case OpKind::head_norm_backward:
             return k::head_norm_backward(stream, head_shape(op), o.floats_in(0), o.floats_in(1), o.floats_in(2),
                                          o.floats_in(3), o.in(4), o.floats_out(0), o.floats_out(1), o.floats_out(2));
+        default:
+            refuse(op);
     }
 }
 
@@ -109,8 +117,31 @@ void run_embedding(k::StreamHandle stream, const Operator& op, const DeviceOpera
                                          o.floats_out(0));
         case OpKind::position_forward:
             return run_position_forward(stream, op, o, context);
-        default:
+        case OpKind::position_backward:
             return run_position_backward(stream, op, o, context);
+        default:
+            refuse(op);
+    }
+}
+
+void run_attention_memory(k::StreamHandle stream, const Operator& op, const DeviceOperands& o,
+                          const OperatorPointers& at, const OperatorContext& context) {
+    switch (op.kind) {
+        case OpKind::attention_merge:
+            return run_attention_merge(stream, op, o);
+        case OpKind::copy_columns:
+        case OpKind::add_columns:
+            return run_columns(stream, op, o, at);
+        case OpKind::repeat_heads:
+        case OpKind::sum_repeated_heads:
+            return run_repetition(stream, op, o, at);
+        case OpKind::cut_heads:
+        case OpKind::join_heads:
+        case OpKind::join_sequence:
+        case OpKind::cut_sequence:
+            return run_relay(stream, op, o, at, context);
+        default:
+            refuse(op);
     }
 }
 
@@ -171,19 +202,19 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
             if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
         });
     }
-    switch (op.kind) {
-        case OpKind::embedding_forward:
-        case OpKind::embedding_backward:
-        case OpKind::position_forward:
-        case OpKind::position_backward:
+    switch (models::row_of(op.kind).work) {
+        case WorkClass::embedding:
             return run_embedding(stream, op, o, context);
-        case OpKind::layer_norm_forward:
-        case OpKind::layer_norm_backward:
-        case OpKind::rms_norm_forward:
-        case OpKind::rms_norm_backward:
-        case OpKind::head_norm_forward:
-        case OpKind::head_norm_backward:
+        case WorkClass::norm:
             return run_norm(stream, op, o, at, context.model->norm_epsilon);
+        case WorkClass::attention:
+            return run_attention(stream, op, o, at, context, tables_);
+        case WorkClass::attention_memory:
+            return run_attention_memory(stream, op, o, at, context);
+        default:
+            break;
+    }
+    switch (op.kind) {
         case OpKind::linear_forward:
         case OpKind::linear_backward_input:
         case OpKind::linear_backward_weight:
@@ -191,22 +222,6 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::rope_forward:
         case OpKind::rope_backward:
             return run_rotation(stream, op, o, at, context, tables_);
-        case OpKind::attention_forward:
-        case OpKind::attention_backward:
-            return run_attention(stream, op, o, at, context, tables_);
-        case OpKind::attention_merge:
-            return run_attention_merge(stream, op, o);
-        case OpKind::copy_columns:
-        case OpKind::add_columns:
-            return run_columns(stream, op, o, at);
-        case OpKind::repeat_heads:
-        case OpKind::sum_repeated_heads:
-            return run_repetition(stream, op, o, at);
-        case OpKind::cut_heads:
-        case OpKind::join_heads:
-        case OpKind::join_sequence:
-        case OpKind::cut_sequence:
-            return run_relay(stream, op, o, at, context);
         case OpKind::gelu_forward:
         case OpKind::gelu_backward:
         case OpKind::swiglu_forward:
@@ -241,7 +256,7 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case OpKind::copy_from_host:
             return copy(stream, o.any_out(0), o.any_in(0), static_cast<std::int64_t>(op.bytes_read));
         default:
-            throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");
+            refuse(op);
     }
 }
 
