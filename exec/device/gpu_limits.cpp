@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/experts.h"
 #include "models/operator_table.h"
 
 namespace orrery::exec {
@@ -19,18 +20,24 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
     return "";
 }
 
+/// What the kernels keep in the registers of a warp or thread has a largest size.
+void check_model(const models::ModelSpec& model, const std::string& source) {
+    const auto check = [&](std::int64_t count, std::int64_t most, const std::string& of, const std::string& where) {
+        if (count <= most) return;
+        throw InputError(source, "/model", std::to_string(count) + " " + of,
+                         "at most " + std::to_string(most) + " on GPUs, " + where);
+    };
+    namespace k = kernels::cuda;
+    check(std::max({model.head_dim, model.latent.nope_head_dim + model.latent.rope_head_dim, model.latent.v_head_dim}),
+          k::kWidestHead, "elements of a head", "where a warp holds a head in its registers");
+    check(model.moe.top_k, k::kMostChoices, "experts of a token", "where each lane of a warp holds one of them");
+    check(model.moe.expert_groups, k::kMostExpertGroups, "groups of experts", "where a thread holds them in two words");
+}
+
 }  // namespace
 
 void check_runs_on_gpu(const program::Program& program, const std::string& source) {
-    const program::Plan& plan = *program.plan;
-    const models::ModelSpec& model = plan.model;
-    const std::int64_t widest =
-        std::max({model.head_dim, model.latent.nope_head_dim + model.latent.rope_head_dim, model.latent.v_head_dim});
-    if (widest > kernels::cuda::kWidestHead) {
-        throw InputError(source, "/model", "heads of " + std::to_string(widest) + " elements",
-                         "at most " + std::to_string(kernels::cuda::kWidestHead) +
-                             " on GPUs, where a warp holds a head in its registers");
-    }
+    check_model(program.plan->model, source);
     for (const program::Body& body : program.bodies) {
         for (const program::Slot& slot : body.slots) {
             const DType dtype = slot.decl.dtype;

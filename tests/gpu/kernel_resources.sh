@@ -37,7 +37,7 @@ for architecture in "$@"; do
             -o "$folder/kernels.cubin" "$source" 2>"$folder/ptxas" || { cat "$folder/ptxas" >&2; exit 1; }
         while read -r registers stack spilled shared name; do
             # The kernel without namespaces and parameters; of a lambda the function that has it.
-            text="$(c++filt "$name" | sed -E 's/\(anonymous namespace\):://g; s/_INTERNAL_[0-9a-z_]*:://g; s/orrery::kernels::cuda:://g; s/^void //; s/\(.*//; s/^each_kernel<//')"
+            text="$(c++filt "$name" | sed -E 's/\(anonymous namespace\):://g; s/_INTERNAL_[0-9a-z_]*:://g; s/orrery::kernels::cuda:://g; s/^void //; s/\(.*//; s/^each(_of_rows)?_kernel<//')"
             printf '%9s  %5s  %7s  %6s  %s\n' "$registers" "$stack" "$spilled" "$shared" "$text"
             ((spilled == 0)) || spills=yes
         done < <(table <"$folder/ptxas")

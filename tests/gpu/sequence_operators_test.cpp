@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "exec/operator_rows.h"
+#include "kernels/cuda/positions.h"
 #include "tests/gpu/operators_fixture.h"
 #include "tests/unit/models/short_yarn.h"
 
@@ -143,6 +145,18 @@ std::vector<Case> cases() {
     };
 }
 
+void expect_same_positions(const std::vector<kernels::PositionRun>& runs) {
+    const kernels::cuda::PositionRuns compact(runs);
+    ASSERT_EQ(compact.count(), static_cast<std::int64_t>(runs.size()));
+    std::int64_t index = 0;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+        EXPECT_EQ(compact[static_cast<std::int64_t>(i)].first, runs[i].first);
+        EXPECT_EQ(compact[static_cast<std::int64_t>(i)].count, runs[i].count);
+        for (std::int64_t j = 0; j < runs[i].count; ++j) EXPECT_EQ(compact.position(index++), runs[i].first + j);
+    }
+    EXPECT_EQ(compact.positions(), index);
+}
+
 class SequenceOperatorsOnGpu : public OperatorsOnGpu {
   protected:
     void compare_cases(bool bf16) {
@@ -157,6 +171,23 @@ class SequenceOperatorsOnGpu : public OperatorsOnGpu {
         }
     }
 };
+
+/// Kernels take the runs of any degree of context parallelism in a form of fixed size.
+TEST(PositionRunsTest, HoldThePositionsOfOneRankAndOfAll) {
+    for (const std::int64_t ranks : {1, 2, 3, 64}) {
+        std::vector<kernels::PositionRun> runs;
+        for (std::int64_t rank = 0; rank < ranks; ++rank) {
+            const std::vector<kernels::PositionRun> own = positions_of_rank(10 * ranks, ranks, rank);
+            runs.insert(runs.end(), own.begin(), own.end());
+            expect_same_positions(own);
+        }
+        expect_same_positions(runs);
+    }
+    expect_same_positions(std::vector<kernels::PositionRun>{{4, 1}, {15, 5}});
+    expect_same_positions({});
+    const std::vector<kernels::PositionRun> irregular{{0, 2}, {10, 2}, {4, 3}};
+    EXPECT_THROW(kernels::cuda::PositionRuns{irregular}, BugError);
+}
 
 TEST_F(SequenceOperatorsOnGpu, MatchTheCpu) {
     compare_cases(false);
