@@ -1,6 +1,7 @@
 #include "exec/device/device_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/error.h"
@@ -33,9 +34,9 @@ ArenaMemory DeviceBackend::reserve(std::int64_t device_bytes, std::int64_t host_
     return memory;
 }
 
-void DeviceBackend::copy_now(void* to, const void* from, std::int64_t bytes) {
-    device_->copy(Stream::compute, to, from, bytes);
-    const Device::Event done = device_->record(Stream::compute);
+void DeviceBackend::copy_now(Stream stream, void* to, const void* from, std::int64_t bytes) {
+    device_->copy(stream, to, from, bytes);
+    const Device::Event done = device_->record(stream);
     device_->synchronize(done);
     device_->release(done);
 }
@@ -43,12 +44,12 @@ void DeviceBackend::copy_now(void* to, const void* from, std::int64_t bytes) {
 void DeviceBackend::write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) {
     std::vector<std::byte> host(static_cast<std::size_t>(bytes));
     fill(host.data());
-    copy_now(device, host.data(), bytes);
+    copy_now(Stream::compute, device, host.data(), bytes);
 }
 
 void DeviceBackend::read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) {
     std::vector<std::byte> host(static_cast<std::size_t>(bytes));
-    copy_now(host.data(), device, bytes);
+    copy_now(Stream::compute, host.data(), device, bytes);
     use(host.data());
 }
 
@@ -100,7 +101,14 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
 std::int64_t DeviceBackend::run_on_host(const LocalWork& work, const OperatorContext& context) {
     for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
     work.times->ready_ns = work.times->begin_ns = now_ns();
-    for (const BoundOperator& one : work.operators) on_host_.run(*one.op, one.at, context);
+    for (BoundOperator one : work.operators) {
+        std::array<double, 2> norm{};  // the only operand of an update in host memory that is on the device
+        if (one.op->is_update() && one.at.in[1] != nullptr) {
+            copy_now(Stream::host, norm.data(), one.at.in[1], sizeof norm);
+            one.at.in[1] = norm.data();
+        }
+        on_host_.run(*one.op, one.at, context);
+    }
     work.times->end_ns = now_ns();
     return ++queues_[Stream::host].issued;
 }

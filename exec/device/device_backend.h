@@ -69,7 +69,7 @@ class DeviceBackend : public Backend {
     void wait_for(program::Stream stream, std::int64_t sequence, Device::Event event);
     void look_around();
     [[nodiscard]] std::string describe_pending();
-    void copy_now(void* to, const void* from, std::int64_t bytes);
+    void copy_now(program::Stream stream, void* to, const void* from, std::int64_t bytes);
     [[nodiscard]] Block take_block(std::int64_t bytes);
 
     std::unique_ptr<Device> device_;

@@ -21,7 +21,7 @@ std::string refused_on_gpu(const program::Body& body, const program::Instruction
 }
 
 /// What the kernels keep in the registers of a warp or thread has a largest size.
-void check_model(const models::ModelSpec& model, const std::string& source) {
+void check_kernel_limits(const models::ModelSpec& model, const std::string& source) {
     const auto check = [&](std::int64_t count, std::int64_t most, const std::string& of, const std::string& where) {
         if (count <= most) return;
         throw InputError(source, "/model", std::to_string(count) + " " + of,
@@ -37,7 +37,7 @@ void check_model(const models::ModelSpec& model, const std::string& source) {
 }  // namespace
 
 void check_runs_on_gpu(const program::Program& program, const std::string& source) {
-    check_model(program.plan->model, source);
+    check_kernel_limits(program.plan->model, source);
     for (const program::Body& body : program.bodies) {
         for (const program::Slot& slot : body.slots) {
             const DType dtype = slot.decl.dtype;
