@@ -5,7 +5,7 @@ add_library(orrery_options INTERFACE)
 set(orrery_warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror -Wno-missing-field-initializers -Wno-restrict)
 target_compile_options(
   orrery_options INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${orrery_warnings};-ffp-contract=off;-fstack-protector-strong>"
-                           "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
+                           "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;--expt-relaxed-constexpr;--Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
 target_include_directories(orrery_options INTERFACE ${PROJECT_SOURCE_DIR})
 if(ORRERY_FUZZ)  # clang has other warnings than g++, which decides what is an error
   target_compile_options(orrery_options INTERFACE -Wno-error -Wno-unknown-warning-option -fno-omit-frame-pointer

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "kernels/cpu/blas.h"
-#include "kernels/cpu/row_mask.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/kernels.h"
+#include "kernels/row_mask.h"
 
 namespace orrery::kernels {
 namespace {

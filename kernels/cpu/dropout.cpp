@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "kernels/cpu/row_mask.h"
 #include "kernels/cpu/vector.h"
+#include "kernels/row_mask.h"
 
 namespace orrery::kernels {
 namespace {

@@ -103,7 +103,7 @@ struct Problem {
     __device__ float slope(int head) const { return slopes != nullptr ? slopes[head] : 0.0F; }
     /// The key of a head's masks.
     __device__ std::uint64_t mask_key(int head) const {
-        return mixed(masks.key ^ mixed(static_cast<std::uint64_t>(first_head + head)));
+        return mix64(masks.key ^ mix64(static_cast<std::uint64_t>(first_head + head)));
     }
     __device__ RowMask mask_of(std::uint64_t key, std::int64_t sample, std::int64_t query) const {
         return {key, masks.first_sample + sample, query, masks.threshold};
@@ -111,7 +111,7 @@ struct Problem {
     /// The factor on the probability of a key.
     __device__ float kept(const RowMask& mask, std::int64_t key) const {
         if (!masks.drops) return 1.0F;
-        return mask.keeps(key) ? masks.scale : 0.0F;
+        return mask.keeps(static_cast<std::uint32_t>(key)) ? masks.scale : 0.0F;
     }
 };
 

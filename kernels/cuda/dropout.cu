@@ -24,7 +24,7 @@ __global__ void residual_add_dropout_kernel(PositionRuns positions, std::int64_t
                        masks.threshold);
     for (std::int64_t column = threadIdx.x; column < width; column += kThreads) {
         const std::int64_t i = row * width + column;
-        const bool kept = keep.keeps(column);
+        const bool kept = keep.keeps(static_cast<std::uint32_t>(column));
         const float biases = get_or_zero(x.bias, column) + get_or_zero(x.second_bias, column);
         put(y, i, get_or_zero(x.a, i) + (kept ? (get(x.b, i) + biases) * masks.scale : 0.0F));
         mask[i] = kept ? 1 : 0;

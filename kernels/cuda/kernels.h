@@ -12,6 +12,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/dropout.h"
+#include "kernels/cuda/experts.h"
 #include "kernels/cuda/flat.h"
 #include "kernels/cuda/floats.h"
 #include "kernels/cuda/layout.h"

@@ -163,17 +163,32 @@ struct HeadWeights {
     __device__ Weights of(const HeadShape& shape, std::int64_t head) const { return head < shape.heads ? q : k; }
 };
 
+/// The head of a row that a warp works on.
+struct HeadOfRow {
+    std::int64_t row, head;
+    std::int64_t begin;  // of its elements
+    std::int64_t place;  // of its statistics
+    bool exists, is_normed;
+    __device__ explicit HeadOfRow(const HeadShape& shape) : row(blockIdx.x) {
+        const std::int64_t normed = shape.heads + shape.kv_heads;
+        head = static_cast<std::int64_t>(blockIdx.y) * kHeadsPerBlock + threadIdx.y;
+        begin = row * row_width(shape) + head * shape.head_dim;
+        place = row * normed + head;
+        exists = head < normed + shape.kv_heads;
+        is_normed = head < normed;
+    }
+};
+
+__device__ void copy_head(const HeadShape& shape, std::int64_t begin, ConstFloats from, Floats to) {
+    for (std::int64_t i = threadIdx.x; i < shape.head_dim; i += kWarp) put(to, begin + i, get(from, begin + i));
+}
+
 __global__ void head_norm_forward_kernel(HeadShape shape, double epsilon, ConstFloats qkv,
                                          HeadWeights<ConstFloats> weights, Floats out, float* stats) {
-    const std::int64_t normed = shape.heads + shape.kv_heads;
-    const std::int64_t head = static_cast<std::int64_t>(blockIdx.y) * kHeadsPerBlock + threadIdx.y;
-    if (head >= normed + shape.kv_heads) return;
-    const std::int64_t row = blockIdx.x;
-    const std::int64_t begin = row * row_width(shape) + head * shape.head_dim;
-    if (head >= normed) {
-        for (std::int64_t i = threadIdx.x; i < shape.head_dim; i += kWarp) put(out, begin + i, get(qkv, begin + i));
-        return;
-    }
+    const HeadOfRow own(shape);
+    if (!own.exists) return;
+    const std::int64_t begin = own.begin;
+    if (!own.is_normed) return copy_head(shape, begin, qkv, out);
     double squares = 0;
     for (std::int64_t i = threadIdx.x; i < shape.head_dim; i += kWarp) {
         const double value = wide(get(qkv, begin + i));
@@ -181,8 +196,8 @@ __global__ void head_norm_forward_kernel(HeadShape shape, double epsilon, ConstF
     }
     const double mean = warp_sum(squares) / static_cast<double>(shape.head_dim);
     const auto inverse = static_cast<float>(1.0 / sqrt(mean + epsilon));
-    if (threadIdx.x == 0) stats[row * normed + head] = inverse;
-    const ConstFloats weight = weights.of(shape, head);
+    if (threadIdx.x == 0) stats[own.place] = inverse;
+    const ConstFloats weight = weights.of(shape, own.head);
     for (std::int64_t i = threadIdx.x; i < shape.head_dim; i += kWarp) {
         put(out, begin + i, (get(qkv, begin + i) * inverse) * get(weight, i));
     }
@@ -190,17 +205,12 @@ __global__ void head_norm_forward_kernel(HeadShape shape, double epsilon, ConstF
 
 __global__ void head_norm_backward_kernel(HeadShape shape, ConstFloats dout, ConstFloats qkv,
                                           HeadWeights<ConstFloats> weights, const float* stats, Floats dqkv) {
-    const std::int64_t normed = shape.heads + shape.kv_heads;
-    const std::int64_t head = static_cast<std::int64_t>(blockIdx.y) * kHeadsPerBlock + threadIdx.y;
-    if (head >= normed + shape.kv_heads) return;
-    const std::int64_t row = blockIdx.x;
-    const std::int64_t begin = row * row_width(shape) + head * shape.head_dim;
-    if (head >= normed) {
-        for (std::int64_t i = threadIdx.x; i < shape.head_dim; i += kWarp) put(dqkv, begin + i, get(dout, begin + i));
-        return;
-    }
-    const ConstFloats weight = weights.of(shape, head);
-    const float inverse = stats[row * normed + head];
+    const HeadOfRow own(shape);
+    if (!own.exists) return;
+    const std::int64_t begin = own.begin;
+    if (!own.is_normed) return copy_head(shape, begin, dout, dqkv);
+    const ConstFloats weight = weights.of(shape, own.head);
+    const float inverse = stats[own.place];
     double dot = 0;
     for (std::int64_t i = threadIdx.x; i < shape.head_dim; i += kWarp) {
         dot += wide(get(dout, begin + i) * get(weight, i)) * wide(get(qkv, begin + i));

@@ -1,19 +1,18 @@
-// The hash for dropout: a few 32-bit operations per element, which the compiler vectorizes.
+// The hash for dropout, of CPU and GPU kernels: a few 32-bit operations per element, which compilers vectorize.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 #include "core/random.h"
-#include "kernels/cpu/vector.h"
-#include "kernels/dropout.h"
 
 namespace orrery::kernels {
 
-/// Decides which elements of a row are kept.
+/// Decides which elements of a row are kept. Its functions are constexpr so that they are device code, too.
 class RowMask {
   public:
-    ORRERY_INLINE RowMask(std::uint64_t key, std::int64_t sample, std::int64_t position, std::int32_t threshold)
+    [[gnu::always_inline]] constexpr RowMask(std::uint64_t key, std::int64_t sample, std::int64_t position,
+                                             std::int32_t threshold)
         : threshold_(threshold) {
         const std::uint64_t row = static_cast<std::uint64_t>(sample) << 32 | static_cast<std::uint64_t>(position);
         const std::uint64_t bits = mix64(key ^ mix64(row));
@@ -25,7 +24,7 @@ class RowMask {
         return static_cast<std::int32_t>(std::lround(probability * 0x1.0p24));
     }
     /// The rounds of lowbias32 (Wellons 2018), with one half of the row's key mixed in before each round.
-    [[nodiscard]] ORRERY_INLINE bool keeps(std::uint32_t element) const {
+    [[nodiscard, gnu::always_inline]] constexpr bool keeps(std::uint32_t element) const {
         std::uint32_t x = element ^ low_;
         x = (x ^ (x >> 16)) * 0x7feb352dU;
         x ^= high_;
