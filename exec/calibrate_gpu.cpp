@@ -35,7 +35,7 @@ topologies::ClusterSpec measure_gpu_cluster([[maybe_unused]] const topologies::C
     // Large enough that operands do not stay in a cache of tens of MB and that the logits of a large vocabulary fit.
     constexpr std::int64_t kLargestPool = std::int64_t{8} << 30;
     const std::int64_t pool = std::min(kLargestPool, device->free_bytes() / 2);
-    const DeviceMeasurements measured = measure_device(*device, timed_models(), models::has_cuda_kernel, pool);
+    const DeviceMeasurements measured = measure_device(*device, timed_models(), models::has_kernels, pool);
     return with_measured_device(base, device->describe().at("device"), measured, when);
 #else
     throw_bug(__FILE__, __LINE__, "GPU", "GPU calibration in a build without CUDA; call check_gpu_calibration() first");

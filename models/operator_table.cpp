@@ -203,16 +203,16 @@ ProductShapes context_gradient(const Operator& op) {
 }
 
 using enum OpKind;
-using enum RunsOn;
+using enum Kernels;
 using Work = WorkClass;
 
 /// Builds a row of the table from its optional columns.
 struct Row : OperatorRow {
-    constexpr Row(OpKind own_kind, std::string_view own_name, WorkClass own_work, RunsOn backends) {
+    constexpr Row(OpKind own_kind, std::string_view own_name, WorkClass own_work, Kernels own_kernels) {
         kind = own_kind;
         name = own_name;
         work = own_work;
-        runs_on = backends;
+        kernels = own_kernels;
     }
     [[nodiscard]] constexpr Row with_flops(double (*of)(const Operator&, const FlopContext&)) const {
         Row row = *this;
@@ -240,135 +240,135 @@ struct Row : OperatorRow {
 
 // In the order of the enumeration.
 constexpr std::array<OperatorRow, kOpKindCount> kRows{
-    Row(load_tokens, "load_tokens", Work::embedding, cpu_and_cuda),
-    Row(load_targets, "load_targets", Work::embedding, cpu_and_cuda),
-    Row(embedding_forward, "embedding_forward", Work::embedding, cpu_and_cuda).with_traffic(lookup),
-    Row(embedding_backward, "embedding_backward", Work::embedding, cpu_and_cuda)
+    Row(load_tokens, "load_tokens", Work::embedding, of_each_backend),
+    Row(load_targets, "load_targets", Work::embedding, of_each_backend),
+    Row(embedding_forward, "embedding_forward", Work::embedding, of_each_backend).with_traffic(lookup),
+    Row(embedding_backward, "embedding_backward", Work::embedding, of_each_backend)
         .with_flops(per_input<1>)
         .with_traffic(lookup_backward)
         .adds_to({0, matrix}),
-    Row(position_forward, "position_forward", Work::embedding, cpu_and_cuda)
+    Row(position_forward, "position_forward", Work::embedding, of_each_backend)
         .with_flops(per_input<1>)
         .with_traffic(position_lookup),
-    Row(position_backward, "position_backward", Work::embedding, cpu_and_cuda)
+    Row(position_backward, "position_backward", Work::embedding, of_each_backend)
         .with_flops(per_input<1>)
         .with_traffic(position_lookup_backward)
         .adds_to({0, matrix}),
-    Row(layer_norm_forward, "layer_norm_forward", Work::norm, cpu_and_cuda).with_flops(per_input<8>),
-    Row(layer_norm_backward, "layer_norm_backward", Work::norm, cpu_and_cuda)
+    Row(layer_norm_forward, "layer_norm_forward", Work::norm, of_each_backend).with_flops(per_input<8>),
+    Row(layer_norm_backward, "layer_norm_backward", Work::norm, of_each_backend)
         .with_flops(per_input<14>)
         .adds_to({1, input_vector}, {2, input_vector}),
-    Row(rms_norm_forward, "rms_norm_forward", Work::norm, cpu_and_cuda).with_flops(per_input<8>),
-    Row(rms_norm_backward, "rms_norm_backward", Work::norm, cpu_and_cuda)
+    Row(rms_norm_forward, "rms_norm_forward", Work::norm, of_each_backend).with_flops(per_input<8>),
+    Row(rms_norm_backward, "rms_norm_backward", Work::norm, of_each_backend)
         .with_flops(per_input<14>)
         .adds_to({1, input_vector}),
-    Row(linear_forward, "linear_forward", Work::product, cpu_and_cuda)
+    Row(linear_forward, "linear_forward", Work::product, of_each_backend)
         .with_flops(product_flops)
         .with_traffic(product_forward)
         .with_products(linear),
-    Row(linear_backward_input, "linear_backward_input", Work::product, cpu_and_cuda)
+    Row(linear_backward_input, "linear_backward_input", Work::product, of_each_backend)
         .with_flops(product_flops)
         .with_traffic(product_backward_input)
         .with_products(linear_input),
-    Row(linear_backward_weight, "linear_backward_weight", Work::product, cpu_and_cuda)
+    Row(linear_backward_weight, "linear_backward_weight", Work::product, of_each_backend)
         .with_flops(product_flops)
         .with_traffic(product_backward_weight)
         .adds_to({0, matrix}, {1, output_vector})
         .with_products(linear_weight),
-    Row(head_norm_forward, "head_norm_forward", Work::norm, cpu_and_cuda).with_flops(per_head_element<8>),
-    Row(head_norm_backward, "head_norm_backward", Work::norm, cpu_and_cuda)
+    Row(head_norm_forward, "head_norm_forward", Work::norm, of_each_backend).with_flops(per_head_element<8>),
+    Row(head_norm_backward, "head_norm_backward", Work::norm, of_each_backend)
         .with_flops(per_head_element<14>)
         .adds_to({1, head_vector}, {2, head_vector}),
-    Row(rope_forward, "rope_forward", Work::elementwise, cpu_and_cuda).with_flops(rotation),
-    Row(rope_backward, "rope_backward", Work::elementwise, cpu_and_cuda).with_flops(rotation),
-    Row(attention_forward, "attention_forward", Work::attention, cpu_and_cuda).with_flops(attention<1, 1>),
-    Row(attention_backward, "attention_backward", Work::attention, cpu_and_cuda).with_flops(attention<3, 2>),
-    Row(scores_forward, "scores_forward", Work::attention_product, nothing)
+    Row(rope_forward, "rope_forward", Work::elementwise, of_each_backend).with_flops(rotation),
+    Row(rope_backward, "rope_backward", Work::elementwise, of_each_backend).with_flops(rotation),
+    Row(attention_forward, "attention_forward", Work::attention, of_each_backend).with_flops(attention<1, 1>),
+    Row(attention_backward, "attention_backward", Work::attention, of_each_backend).with_flops(attention<3, 2>),
+    Row(scores_forward, "scores_forward", Work::attention_product, none)
         .with_flops(attention<1, 0>)
         .with_products(scores, linear_forward),
-    Row(scores_backward, "scores_backward", Work::attention_product, nothing)
+    Row(scores_backward, "scores_backward", Work::attention_product, none)
         .with_flops(attention<2, 0>)
         .with_products(scores_gradient, linear_forward),
-    Row(softmax_forward, "softmax_forward", Work::attention_memory, nothing).with_flops(per_element<13>),
-    Row(softmax_backward, "softmax_backward", Work::attention_memory, nothing).with_flops(per_element<4>),
-    Row(dropout_forward, "dropout_forward", Work::elementwise, nothing).with_flops(per_element<1>),
-    Row(dropout_backward, "dropout_backward", Work::elementwise, nothing).with_flops(per_element<1>),
-    Row(context_forward, "context_forward", Work::attention_product, nothing)
+    Row(softmax_forward, "softmax_forward", Work::attention_memory, none).with_flops(per_element<13>),
+    Row(softmax_backward, "softmax_backward", Work::attention_memory, none).with_flops(per_element<4>),
+    Row(dropout_forward, "dropout_forward", Work::elementwise, none).with_flops(per_element<1>),
+    Row(dropout_backward, "dropout_backward", Work::elementwise, none).with_flops(per_element<1>),
+    Row(context_forward, "context_forward", Work::attention_product, none)
         .with_flops(attention<0, 1>)
         .with_products(context, linear_forward),
-    Row(context_backward, "context_backward", Work::attention_product, nothing)
+    Row(context_backward, "context_backward", Work::attention_product, none)
         .with_flops(attention<0, 2>)
         .with_products(context_gradient, linear_forward),
-    Row(attention_merge, "attention_merge", Work::attention_memory, cpu_and_cuda).with_flops(per_output<4>),
-    Row(copy_columns, "copy_columns", Work::attention_memory, cpu_and_cuda).with_traffic(columns<false>),
-    Row(add_columns, "add_columns", Work::attention_memory, cpu_and_cuda)
+    Row(attention_merge, "attention_merge", Work::attention_memory, of_each_backend).with_flops(per_output<4>),
+    Row(copy_columns, "copy_columns", Work::attention_memory, of_each_backend).with_traffic(columns<false>),
+    Row(add_columns, "add_columns", Work::attention_memory, of_each_backend)
         .with_flops(per_output<1>)
         .with_traffic(columns<true>),
-    Row(repeat_heads, "repeat_heads", Work::attention_memory, cpu_and_cuda),
-    Row(sum_repeated_heads, "sum_repeated_heads", Work::attention_memory, cpu_and_cuda).with_flops(sums_of_heads),
-    Row(cut_heads, "cut_heads", Work::attention_memory, cpu_and_cuda),
-    Row(join_heads, "join_heads", Work::attention_memory, cpu_and_cuda),
-    Row(join_sequence, "join_sequence", Work::attention_memory, cpu_and_cuda),
-    Row(cut_sequence, "cut_sequence", Work::attention_memory, cpu_and_cuda),
-    Row(relu_forward, "relu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_element<1>),
-    Row(relu_backward, "relu_backward", Work::elementwise, cpu_and_cuda).with_flops(per_element<1>),
-    Row(silu_forward, "silu_forward", Work::elementwise, nothing).with_flops(per_output<14>),
-    Row(silu_backward, "silu_backward", Work::elementwise, nothing).with_flops(per_output<18>),
-    Row(bias_add, "bias_add", Work::elementwise, nothing).with_flops(per_element<1>),
-    Row(multiply, "multiply", Work::elementwise, nothing).with_flops(per_element<1>),
-    Row(multiply_backward, "multiply_backward", Work::elementwise, nothing).with_flops(per_element<2>),
-    Row(accumulate, "accumulate", Work::elementwise, cpu_and_cuda)
+    Row(repeat_heads, "repeat_heads", Work::attention_memory, of_each_backend),
+    Row(sum_repeated_heads, "sum_repeated_heads", Work::attention_memory, of_each_backend).with_flops(sums_of_heads),
+    Row(cut_heads, "cut_heads", Work::attention_memory, of_each_backend),
+    Row(join_heads, "join_heads", Work::attention_memory, of_each_backend),
+    Row(join_sequence, "join_sequence", Work::attention_memory, of_each_backend),
+    Row(cut_sequence, "cut_sequence", Work::attention_memory, of_each_backend),
+    Row(relu_forward, "relu_forward", Work::elementwise, of_each_backend).with_flops(per_element<1>),
+    Row(relu_backward, "relu_backward", Work::elementwise, of_each_backend).with_flops(per_element<1>),
+    Row(silu_forward, "silu_forward", Work::elementwise, none).with_flops(per_output<14>),
+    Row(silu_backward, "silu_backward", Work::elementwise, none).with_flops(per_output<18>),
+    Row(bias_add, "bias_add", Work::elementwise, none).with_flops(per_element<1>),
+    Row(multiply, "multiply", Work::elementwise, none).with_flops(per_element<1>),
+    Row(multiply_backward, "multiply_backward", Work::elementwise, none).with_flops(per_element<2>),
+    Row(accumulate, "accumulate", Work::elementwise, of_each_backend)
         .with_flops(per_element<1>)
         .with_traffic(accumulation),
-    Row(cast, "cast", Work::cast, cpu_and_cuda).with_flops(per_element<2>),
-    Row(router_forward, "router_forward", Work::routing, cpu_and_cuda).with_flops(per_output<13>),
-    Row(router_backward, "router_backward", Work::routing, cpu_and_cuda).with_flops(per_output<13>),
-    Row(permute_forward, "permute_forward", Work::routing, cpu_and_cuda),
-    Row(permute_backward, "permute_backward", Work::routing, cpu_and_cuda).with_flops(per_input<1>),
-    Row(combine_forward, "combine_forward", Work::routing, cpu_and_cuda).with_flops(per_input<2>),
-    Row(combine_backward, "combine_backward", Work::routing, cpu_and_cuda).with_flops(per_input<4>),
-    Row(group_by_expert, "group_by_expert", Work::routing, cpu_and_cuda),
-    Row(group_by_source, "group_by_source", Work::routing, cpu_and_cuda),
-    Row(expert_linear_forward, "expert_linear_forward", Work::expert_product, cpu_and_cuda)
+    Row(cast, "cast", Work::cast, of_each_backend).with_flops(per_element<2>),
+    Row(router_forward, "router_forward", Work::routing, of_each_backend).with_flops(per_output<13>),
+    Row(router_backward, "router_backward", Work::routing, of_each_backend).with_flops(per_output<13>),
+    Row(permute_forward, "permute_forward", Work::routing, of_each_backend),
+    Row(permute_backward, "permute_backward", Work::routing, of_each_backend).with_flops(per_input<1>),
+    Row(combine_forward, "combine_forward", Work::routing, of_each_backend).with_flops(per_input<2>),
+    Row(combine_backward, "combine_backward", Work::routing, of_each_backend).with_flops(per_input<4>),
+    Row(group_by_expert, "group_by_expert", Work::routing, of_each_backend),
+    Row(group_by_source, "group_by_source", Work::routing, of_each_backend),
+    Row(expert_linear_forward, "expert_linear_forward", Work::expert_product, of_each_backend)
         .with_flops(product_flops)
         .with_traffic(product_forward)
         .with_products(experts, linear_forward),
-    Row(expert_linear_backward_input, "expert_linear_backward_input", Work::expert_product, cpu_and_cuda)
+    Row(expert_linear_backward_input, "expert_linear_backward_input", Work::expert_product, of_each_backend)
         .with_flops(product_flops)
         .with_traffic(product_backward_input)
         .with_products(experts_input, linear_backward_input),
-    Row(expert_linear_backward_weight, "expert_linear_backward_weight", Work::expert_product, cpu_and_cuda)
+    Row(expert_linear_backward_weight, "expert_linear_backward_weight", Work::expert_product, of_each_backend)
         .with_flops(product_flops)
         .with_traffic(product_backward_weight)
         .adds_to({0, expert_matrices})
         .with_products(experts_weight, linear_backward_weight),
-    Row(gate_rows_forward, "gate_rows_forward", Work::elementwise, cpu_and_cuda).with_flops(per_input<1>),
-    Row(gate_rows_backward, "gate_rows_backward", Work::elementwise, cpu_and_cuda).with_flops(per_input<2>),
-    Row(gelu_forward, "gelu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_output<20>),
-    Row(gelu_backward, "gelu_backward", Work::elementwise, cpu_and_cuda).with_flops(per_output<30>),
-    Row(swiglu_forward, "swiglu_forward", Work::elementwise, cpu_and_cuda).with_flops(per_output<15>),
-    Row(swiglu_backward, "swiglu_backward", Work::elementwise, cpu_and_cuda).with_flops(per_output<24>),
-    Row(residual_add, "residual_add", Work::elementwise, cpu_and_cuda).with_flops(per_input<2>),
-    Row(residual_add_backward, "residual_add_backward", Work::elementwise, cpu_and_cuda).with_flops(per_input<1>),
-    Row(bias_backward, "bias_backward", Work::elementwise, cpu_and_cuda)
+    Row(gate_rows_forward, "gate_rows_forward", Work::elementwise, of_each_backend).with_flops(per_input<1>),
+    Row(gate_rows_backward, "gate_rows_backward", Work::elementwise, of_each_backend).with_flops(per_input<2>),
+    Row(gelu_forward, "gelu_forward", Work::elementwise, of_each_backend).with_flops(per_output<20>),
+    Row(gelu_backward, "gelu_backward", Work::elementwise, of_each_backend).with_flops(per_output<30>),
+    Row(swiglu_forward, "swiglu_forward", Work::elementwise, of_each_backend).with_flops(per_output<15>),
+    Row(swiglu_backward, "swiglu_backward", Work::elementwise, of_each_backend).with_flops(per_output<24>),
+    Row(residual_add, "residual_add", Work::elementwise, of_each_backend).with_flops(per_input<2>),
+    Row(residual_add_backward, "residual_add_backward", Work::elementwise, of_each_backend).with_flops(per_input<1>),
+    Row(bias_backward, "bias_backward", Work::elementwise, of_each_backend)
         .with_flops(per_output<1>)
         .adds_to({0, output_vector}),
-    Row(cross_entropy_max, "cross_entropy_max", Work::loss, cpu_and_cuda).with_flops(per_output<1>),
-    Row(cross_entropy_sum, "cross_entropy_sum", Work::loss, cpu_and_cuda).with_flops(per_output<kExponential>),
-    Row(cross_entropy_loss, "cross_entropy_loss", Work::loss, cpu_and_cuda).with_flops(losses),
-    Row(cross_entropy_backward, "cross_entropy_backward", Work::loss, cpu_and_cuda)
+    Row(cross_entropy_max, "cross_entropy_max", Work::loss, of_each_backend).with_flops(per_output<1>),
+    Row(cross_entropy_sum, "cross_entropy_sum", Work::loss, of_each_backend).with_flops(per_output<kExponential>),
+    Row(cross_entropy_loss, "cross_entropy_loss", Work::loss, of_each_backend).with_flops(losses),
+    Row(cross_entropy_backward, "cross_entropy_backward", Work::loss, of_each_backend)
         .with_flops(per_output<kExponential>),
-    Row(cross_entropy_correct, "cross_entropy_correct", Work::loss, cpu_and_cuda)
+    Row(cross_entropy_correct, "cross_entropy_correct", Work::loss, of_each_backend)
         .with_flops(per_input<2>)
         .with_traffic(correction),
-    Row(adamw, "adamw", Work::optimizer, cpu_and_cuda),
-    Row(sgd_momentum, "sgd_momentum", Work::optimizer, cpu_and_cuda),
-    Row(gradient_norm, "gradient_norm", Work::optimizer, cpu_and_cuda),
-    Row(gradient_scale, "gradient_scale", Work::optimizer, cpu_and_cuda),
-    Row(clear, "clear", Work::optimizer, cpu_and_cuda),
-    Row(copy_to_host, "copy_to_host", Work::copy, cpu_and_cuda),
-    Row(copy_from_host, "copy_from_host", Work::copy, cpu_and_cuda),
-    Row(host_wait, "host_wait", Work::host, cpu_and_cuda),
+    Row(adamw, "adamw", Work::optimizer, of_each_backend),
+    Row(sgd_momentum, "sgd_momentum", Work::optimizer, of_each_backend),
+    Row(gradient_norm, "gradient_norm", Work::optimizer, of_each_backend),
+    Row(gradient_scale, "gradient_scale", Work::optimizer, of_each_backend),
+    Row(clear, "clear", Work::optimizer, of_each_backend),
+    Row(copy_to_host, "copy_to_host", Work::copy, of_each_backend),
+    Row(copy_from_host, "copy_from_host", Work::copy, of_each_backend),
+    Row(host_wait, "host_wait", Work::host, of_each_backend),
 };
 
 constexpr bool rows_are_in_order() {

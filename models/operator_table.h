@@ -82,14 +82,14 @@ struct GradientOutput {
     std::int64_t (*elements)(const Operator& op) = nullptr;
 };
 
-/// Backends with a kernel for the kind. `nothing`: simulated only.
-enum class RunsOn : std::uint8_t { nothing, cpu, cpu_and_cuda };
+/// Whether the executor has kernels for the kind, one for each backend.
+enum class Kernels : std::uint8_t { none, of_each_backend };
 
 struct OperatorRow {
     OpKind kind{};
     std::string_view name;
     WorkClass work{};
-    RunsOn runs_on = RunsOn::nothing;
+    Kernels kernels = Kernels::none;
     /// nullptr: no FLOPs, or (flat operators) counted by the lowering.
     double (*flops)(const Operator& op, const FlopContext& context) = nullptr;
     /// nullptr: each operand once, and twice if it is accumulated into. `slots`: those of the layer.
@@ -102,11 +102,9 @@ struct OperatorRow {
 };
 [[nodiscard]] const OperatorRow& row_of(OpKind kind);
 [[nodiscard]] std::optional<OpKind> op_kind_named(std::string_view name);
-[[nodiscard]] inline bool has_cpu_kernel(OpKind kind) {
-    return row_of(kind).runs_on != RunsOn::nothing;
-}
-[[nodiscard]] inline bool has_cuda_kernel(OpKind kind) {
-    return row_of(kind).runs_on == RunsOn::cpu_and_cuda;
+/// False for kinds that are only simulated.
+[[nodiscard]] inline bool has_kernels(OpKind kind) {
+    return row_of(kind).kernels == Kernels::of_each_backend;
 }
 
 /// Bytes of a slot; 0 for kNoSlot.

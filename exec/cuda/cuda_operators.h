@@ -20,8 +20,8 @@ class CudaOperators {
     /// persist between calls: tables and partial sums.
     explicit CudaOperators(const std::function<std::byte*(std::int64_t bytes)>& allocate);
 
-    /// Queues one operator, with the operands of CpuOperators::run. Throws BugError for kinds and variants that
-    /// models::has_cuda_kernel or check_runs_on_gpu() reject, JobError if a CUDA call fails.
+    /// Queues one operator, with the operands of CpuOperators::run. Throws BugError for kinds that are only
+    /// simulated, and for what check_runs_on_gpu() rejects, JobError if a CUDA call fails.
     void run(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorPointers& at,
              const OperatorContext& context);
 

@@ -5,20 +5,9 @@
 #include "core/error.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/experts.h"
-#include "models/operator_table.h"
 
 namespace orrery::exec {
 namespace {
-
-/// The operator, if GPUs cannot run it; otherwise "".
-std::string refused_on_gpu(const program::Body& body, const program::Instruction& instruction) {
-    if (instruction.is_communication || instruction.stream == program::Stream::host) return "";
-    for (std::int32_t o = 0; o < instruction.operator_count; ++o) {
-        const models::Operator& op = body.operators[instruction.first_operator + o];
-        if (!models::has_cuda_kernel(op.kind)) return std::string(models::name_of(op.kind));
-    }
-    return "";
-}
 
 /// What the kernels keep in the registers of a warp or thread has a largest size.
 void check_kernel_limits(const models::ModelSpec& model, const std::string& source) {
@@ -45,11 +34,6 @@ void check_runs_on_gpu(const program::Program& program, const std::string& sourc
                 throw InputError(source, "/training/precision", std::string(name_of(dtype)),
                                  "fp32 and bf16: the executor runs no other types");
             }
-        }
-        for (const program::Instruction& instruction : body.instructions) {
-            const std::string refused = refused_on_gpu(body, instruction);
-            if (refused.empty()) continue;
-            throw InputError(source, "/parallelism", "a plan with " + refused, "what the executor runs on GPUs");
         }
     }
 }
