@@ -36,6 +36,7 @@ const program::Program& checked(const program::Program& program, int world_size)
 
 struct Interpreter::Cursor {
     std::int64_t step = 0;
+    PendingStep* pending = nullptr;
     InstructionPlace place;
     const program::Call* call = nullptr;
     const Action* action = nullptr;
@@ -211,20 +212,16 @@ void Interpreter::run_operators(const Cursor& at, const Body& body, const Instru
 }
 
 void Interpreter::check_results(const Cursor& at) const {
-    if (!backend_.is_synchronous()) return;
     for (const BoundOperator& one : bound_) {
         if (one.op->kind != models::OpKind::gradient_norm || program_.plan->training.precision.loss_scaling) continue;
-        check_gradient_norm(*static_cast<const double*>(one.at.out[0]), one.at.in_dtype[0], first_step_ + at.step,
-                            class_, *arena_, shards_);
+        const auto* squares = static_cast<const double*>(one.at.out[0]);
+        if (backend_.is_synchronous()) {
+            check_gradient_norm(*squares, one.at.in_dtype[0], first_step_ + at.step, class_, *arena_, shards_);
+        } else {
+            backend_.fetch(squares, &at.pending->gradient_squares);
+        }
     }
-    check_loss(*arena_->loss(), first_step_ + at.step, class_, *arena_, shards_);
-}
-
-void Interpreter::fetch_gradient_norm(PendingStep& pending) {
-    for (const BoundOperator& one : bound_) {
-        if (one.op->kind != models::OpKind::gradient_norm || program_.plan->training.precision.loss_scaling) continue;
-        backend_.fetch(static_cast<const double*>(one.at.out[0]), &pending.gradient_squares);
-    }
+    if (backend_.is_synchronous()) check_loss(*arena_->loss(), first_step_ + at.step, class_, *arena_, shards_);
 }
 
 /// The step has already updated the parameters, so that nothing shows which element was the first.
@@ -385,7 +382,7 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
     result.spans.reserve(trace_.calls.size());
     context_.optimizer.step = first_step_ + step + 1;
 
-    Cursor at{.step = step};
+    Cursor at{.step = step, .pending = &pending};
     for (const Stream stream : program::kStreams) at.posted[stream] = step * trace_.count_on(stream);
     backend_.clear(arena_->loss(), sizeof(double));
     backend_.stamp(&result.begin_ns);
@@ -407,7 +404,6 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
         OperationTimes& times = pending.times[result.spans.size()];
         result.spans.push_back({.action = call.action, .segment = call.segment, .instruction = call.instruction});
         issue(at, program_.bodies[call.body], instruction_of(program_, call), times);
-        if (!backend_.is_synchronous()) fetch_gradient_norm(pending);
     }
     // The hook is collective: ranks without an optimizer step call it, too.
     if (before_optimizer && !updates) before_optimizer(step);
@@ -418,7 +414,6 @@ void Interpreter::run_step(PendingStep& pending, const std::function<void(std::i
 void Interpreter::issue(Cursor& at, const Body& body, const Instruction& instruction, OperationTimes& times) {
     if (watch_.begin(first_step_ + at.step, at.place, instruction.is_communication)) poison_first_parameter();
     if (instruction.is_communication) {
-        bound_.clear();
         post(at, body, instruction, times);
     } else {
         run_operators(at, body, instruction, times);

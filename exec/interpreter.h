@@ -103,12 +103,10 @@ class Interpreter {
     [[nodiscard]] Partners find_partners() const;
     /// Fault injection: overwrites this rank's first parameter with NaN.
     void poison_first_parameter();
-    /// On a synchronous backend: throws JobError if the loss or the gradient norm is not finite.
+    /// Throws JobError if the loss or the gradient norm is not finite after the current instruction. On an asynchronous
+    /// backend this only queues the fetch of the norm, and check_finite() throws when the step has completed.
     void check_results(const Cursor& at) const;
-    /// On an asynchronous one: the same, when a step has completed.
     void check_finite(const PendingStep& done) const;
-    /// Queues the fetch of the gradient norm if the last instruction has computed it.
-    void fetch_gradient_norm(PendingStep& pending);
 
     const program::Program& program_;
     Backend& backend_;
