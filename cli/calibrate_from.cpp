@@ -51,7 +51,7 @@ sim::MeasuredRun read_run(const std::string& folder, const std::string& name, co
     if (record.maker != program::Maker::executed) {
         throw InputError(record_path, "/maker", "simulated", "executed: only measured runs can refine a profile");
     }
-    program::check_timed(record, record_path);
+    program::check_timed(record.environment, record_path);
     return {name, std::move(program), std::move(record)};
 }
 

@@ -100,7 +100,7 @@ void check_runnable(const program::Plan& plan, const std::string& plan_path) {
 program::Durations read_durations(const std::string& record_path, const program::Program& program, double stretch) {
     const program::RunRecord record = program::run_record_from_json_text(
         read_text_file(record_path, program::kLargestRunRecord), record_path, program);
-    program::check_timed(record, record_path);
+    program::check_timed(record.environment, record_path);
     return program::durations_of(program, record, record_path, stretch);
 }
 

@@ -34,7 +34,7 @@ class Side {
         }
         record_ = program::run_record_from_json_text(read_file(record_path, program::kLargestRunRecord), record_path,
                                                      program_);
-        program::check_timed(record_, record_path);
+        program::check_timed(record_.environment, record_path);
         for (const program::RankRecord& rank : record_.ranks) {
             if (rank.spans.empty()) {
                 throw InputError(record_path, "/ranks", "a rank without spans",

@@ -151,7 +151,7 @@ void check_comparable(const std::vector<RecordFile>& files) {
         return found == file.record.environment.end() ? std::string("not stated") : found->second;
     };
     for (const RecordFile& file : files) {
-        program::check_timed(file.record, file.path);
+        program::check_timed(file.record.environment, file.path);
         if (value(file, "backend") == "paced") {
             throw InputError(file.path, "/environment/backend", "paced", "a run that computes; this one only slept");
         }

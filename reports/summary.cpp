@@ -104,7 +104,7 @@ std::string head_text(const program::Program& program, const program::RunRecord&
                                 static_cast<double>(plan.training.sequence_length) / record.step_time_s;
     const program::Utilization utilization =
         program::utilization_of(plan, record.step_time_s, program::recomputed_flops(program));
-    const std::string origin = program::is_emulated(record) ? "on emulated GPUs" : name_of(record.maker);
+    const std::string origin = program::is_emulated(record.environment) ? "on emulated GPUs" : name_of(record.maker);
     std::string text = fmt::format("{} ({})\n", plan.name, origin);
     text += fmt::format(
         "  model        {} ({}), sequence {}, global batch {} ({} micro-batches of {} a data-parallel rank)\n",
@@ -116,7 +116,7 @@ std::string head_text(const program::Program& program, const program::RunRecord&
     text += layout_text(plan);
     text += fmt::format("  cluster      {}, {} ranks\n", size_text(plan.cluster),
                         format_integer(plan.parallelism.world_size()));
-    if (program::is_emulated(record)) return text + "  step time    none: the GPUs are emulated\n";
+    if (program::is_emulated(record.environment)) return text + "  step time    none: the GPUs are emulated\n";
     text += fmt::format("  step time    {}", format_seconds(record.step_time_s));
     if (record.step_time_high_s > 0) {
         text += fmt::format(" (90%: {} to {})", format_seconds(record.step_time_low_s),
@@ -313,7 +313,7 @@ std::string summary_text(const program::Program& program, const program::RunReco
     const bool each = stages == Stages::each || all.size() <= kFew;
     const std::vector<ClassMeans> shown = each ? all : memory_extremes(all);
     std::string text = head_text(program, record);
-    if (!program::is_emulated(record)) {
+    if (!program::is_emulated(record.environment)) {
         text += each ? "\nTime by stream, mean over the ranks of a stage\n" + stream_text(program, record)
                      : fmt::format("\nTime by stream, of {} stages (--details: of each)\n", all.size()) +
                            stream_extremes_text(program, all, record.step_time_s);

@@ -8,6 +8,7 @@
 #include "core/json_reader.h"
 #include "reports/page/sections.h"
 #include "reports/plan_words.h"
+#include "sim/program/run_record.h"
 
 namespace orrery::reports {
 namespace {
@@ -43,7 +44,12 @@ constexpr ResultKind kResultKinds[] = {
                              const std::string& file) { return Result(program::capacity_from_json_text(text, file)); }},
     {"orrery.diff/1",
      [](const std::string& text, const std::string& file) { return Result(program::diff_from_json_text(text, file)); }},
-    {"orrery.run_record/1", facts_from_json_text<RunFacts>},
+    {"orrery.run_record/1",
+     [](const std::string& text, const std::string& file) {
+         const Result run = facts_from_json_text<RunFacts>(text, file);
+         program::check_timed(std::get<RunFacts>(run).environment, file);
+         return run;
+     }},
     {"orrery.explanation/1", facts_from_json_text<StepFacts>},
     {"orrery.comparison/1", facts_from_json_text<ValidationFacts>},
     {"orrery.row_predictions/1", facts_from_json_text<PublishedFacts>},

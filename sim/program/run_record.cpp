@@ -60,13 +60,13 @@ std::string key_of(const Program& program, ClassIndex rank_class, const Span& sp
     return body.instructions.size() > 1 ? key + "/" + instruction.name : key;
 }
 
-bool is_emulated(const RunRecord& record) {
-    const auto backend = record.environment.find("backend");
-    return backend != record.environment.end() && backend->second == kEmulatedGpus;
+bool is_emulated(const Environment& environment) {
+    const auto backend = environment.find("backend");
+    return backend != environment.end() && backend->second == kEmulatedGpus;
 }
 
-void check_timed(const RunRecord& record, const std::string& file) {
-    if (!is_emulated(record)) return;
+void check_timed(const Environment& environment, const std::string& file) {
+    if (!is_emulated(environment)) return;
     throw InputError(file, "/environment/backend", kEmulatedGpus,
                      "a run whose times mean something; those of emulated GPUs do not");
 }

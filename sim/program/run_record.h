@@ -99,12 +99,12 @@ struct RunRecord {
 /// plans and makers.
 [[nodiscard]] std::string key_of(const Program& program, ClassIndex rank_class, const Span& span);
 
-/// RunRecord::environment["backend"] of a run on emulated GPUs.
+using Environment = std::map<std::string, std::string>;
+/// The "backend" of a run on emulated GPUs, whose times mean nothing.
 inline constexpr const char* kEmulatedGpus = "cuda_emulated";
-/// Whether the times of a record mean nothing, because it was made on emulated GPUs.
-[[nodiscard]] bool is_emulated(const RunRecord& record);
-/// Throws InputError naming `file` if the times of the record mean nothing.
-void check_timed(const RunRecord& record, const std::string& file);
+[[nodiscard]] bool is_emulated(const Environment& environment);
+/// Throws InputError naming `file`, which has this environment, if its times mean nothing.
+void check_timed(const Environment& environment, const std::string& file);
 
 /// The value below which `share` (0 to 1) of the values lie, by linear interpolation between two of them. There must be
 /// at least one value.

@@ -77,7 +77,8 @@ TEST_F(RunOnEmulatedGpus, TheCommandShowsNoTimesOfEmulatedGpus) {
     }
     for (const std::vector<std::string>& use :
          {std::vector<std::string>{"diff", path(), path(), "--records", record, record},
-          {"run", path(), "--paced", record}}) {
+          {"run", path(), "--paced", record},
+          {"report", record, "--output", folder_.file("report.html")}}) {
         const CommandResult refused = orrery(use);
         EXPECT_EQ(refused.exit_code, 2) << use.front();
         EXPECT_NE(refused.err.find("cuda_emulated"), std::string::npos) << refused.err;
