@@ -5,7 +5,7 @@
 namespace orrery::exec {
 namespace {
 
-/// Variables that NCCL reads when it is loaded; the user's values stay.
+/// Variables that NCCL reads when the first communicator is made; the user's values stay.
 /// - NCCL_LAUNCH_ORDER_IMPLICIT: operations of different communicators begin in the order in which they were queued,
 ///   the same on all ranks. Otherwise two of them may each hold a part of the devices and wait for the other part.
 /// - NCCL_RUNTIME_CONNECT: connect everything at the start, not when an algorithm is first used, when the device has no

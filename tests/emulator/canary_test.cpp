@@ -2,14 +2,13 @@
 // emulated device that is there to catch it.
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
 
+#include "tests/emulator/processes.h"
 #include "tests/emulator/streams.h"
 
 namespace emulated {
@@ -78,19 +77,6 @@ void run_alone(unsigned threads, void (*kernel)(float*)) {
 // ---- in processes of their own: these come first, because a child cannot use a device that its parent has used
 // -------
 
-/// Runs `body` in a new process, since a failure of the device stays until the process ends. Returns its exit code. The
-/// device must not have been used before, since its thread would be missing there.
-int in_process(const std::function<void()>& body) {
-    const pid_t child = fork();
-    if (child == 0) {
-        body();
-        _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST(AsynchronousErrorsDeathTest, StayUntilTheProcessEnds) {
     EXPECT_EQ(in_process([] {
                   setenv("EMULATED_CUDA_FAULT", "2", 1);
@@ -130,14 +116,7 @@ struct TwoRanks {
 std::vector<int> two_ranks(const TwoRanks& as) {
     ncclUniqueId id;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < 2; ++rank) {
-        const pid_t child = fork();
-        if (child != 0) {
-            children.push_back(child);
-            continue;
-        }
-        setenv("RANK", std::to_string(rank).c_str(), 1);
+    return on_ranks(2, [&](int rank) {
         setenv("EMULATED_CUDA_PATIENCE_S", "2", 1);
         setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
         if (as.one_at_a_time) setenv("EMULATED_CUDA_ONE_COLLECTIVE", "1", 1);
@@ -158,15 +137,7 @@ std::vector<int> two_ranks(const TwoRanks& as) {
         for (int c = 0; c < 2; ++c) {
             EXPECT_EQ(data[c].read(streams[c]), std::vector<float>(32, static_cast<float>(1 + 2 * c)));
         }
-        _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    std::vector<int> codes;
-    for (const pid_t child : children) {
-        int status = 0;
-        EXPECT_EQ(waitpid(child, &status, 0), child);
-        codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    return codes;
+    });
 }
 
 /// Two collectives of one communicator on two streams: NCCL keeps the order in which they were queued.
@@ -174,7 +145,6 @@ TEST(CollectivesDeathTest, OfOneCommunicatorKeepTheirOrderOnTwoStreams) {
     ncclUniqueId id;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
     const auto rank_main = [&](int rank) {
-        setenv("RANK", std::to_string(rank).c_str(), 1);
         setenv("EMULATED_CUDA_SEED", std::to_string(rank).c_str(), 1);
         ncclComm_t comm = nullptr;
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -191,15 +161,7 @@ TEST(CollectivesDeathTest, OfOneCommunicatorKeepTheirOrderOnTwoStreams) {
         }
         for (unsigned s = 2; s-- > 0;) EXPECT_EQ(data[s].read(streams[s])[0], 38.0F);
     };
-    const pid_t child = fork();
-    if (child == 0) {
-        rank_main(1);
-        _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    EXPECT_EQ(in_process([&] { rank_main(0); }), 0);
-    int status = 0;
-    EXPECT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_EQ(on_ranks(2, rank_main), (std::vector<int>{0, 0}));
 }
 
 TEST(CollectivesDeathTest, InOneOrderEnd) {

@@ -100,7 +100,7 @@ struct Message {
 /// The messages of a group of ncclSend and ncclRecv, while they go on. A message that is sent counts as done when the
 /// other rank has taken all of it. Unlike NCCL's, all ranks of the communicator must have as many groups, in the same
 /// order among its collectives.
-struct Exchanges {
+struct MessageGroup {
     ncclComm* comm;
     std::uint64_t number;
     std::vector<Message> list;

@@ -16,8 +16,9 @@
 //                                  a communicator that shares them waits until it has ended, as with NCCL
 //   EMULATED_CUDA_FAULT            N: the N-th kernel fails
 //   EMULATED_NCCL_FAULT            N: the N-th collective fails; its communicator reports a remote error
-//   EMULATED_CUDA_COUNTS           a file to which the process appends its numbers of kernels and collectives at its
-//   end EMULATED_CUDA_PATIENCE_S       how long nothing may move while somebody waits, before it aborts; default 120
+//   EMULATED_CUDA_COUNTS           a file to which the process appends its numbers of kernels and collectives at the
+//                                  end
+//   EMULATED_CUDA_PATIENCE_S       how long nothing may move while somebody waits, before it aborts; default 120
 #pragma once
 
 #include <cuda_runtime.h>

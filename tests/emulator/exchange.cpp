@@ -128,7 +128,7 @@ Progress Exchange::step() {
 }
 
 /// True if the message is done.
-bool Exchanges::advance(Message& message) const {
+bool MessageGroup::advance(Message& message) const {
     Mailbox& box = message.sends ? comm->meeting.mailbox(comm->rank, message.peer)
                                  : comm->meeting.mailbox(message.peer, comm->rank);
     for (;;) {
@@ -157,7 +157,7 @@ bool Exchanges::advance(Message& message) const {
     }
 }
 
-Progress Exchanges::step() {
+Progress MessageGroup::step() {
     if (!has_begun) {
         // A rank may not be two operations ahead of one that still compares what they want of a collective.
         if (!comm->all(&Seat::read, comm->chunks)) return Progress::waits;

@@ -20,9 +20,9 @@
 using emulated::Collective;
 using emulated::Device;
 using emulated::Exchange;
-using emulated::Exchanges;
 using emulated::Meeting;
 using emulated::Message;
+using emulated::MessageGroup;
 using emulated::Seat;
 using emulated::Wish;
 
@@ -32,6 +32,7 @@ namespace {
 constexpr std::int64_t kOwnBytes = std::int64_t{48} << 20U;
 constexpr std::int64_t kSharedBytes = std::int64_t{2} << 20U;
 
+/// The messages since ncclGroupStart.
 struct Group {
     int depth = 0;
     std::vector<Message> list;
@@ -80,7 +81,7 @@ ncclResult_t queue_message(Message message, ncclDataType_t type, size_t count, n
     }
     if (!is_on_device(message.memory, message.bytes)) return ncclInvalidArgument;
     if (group.depth == 0) {
-        return queue_on(comm, stream, Exchanges{.comm = nullptr, .number = 0, .list = {message}});
+        return queue_on(comm, stream, MessageGroup{.comm = nullptr, .number = 0, .list = {message}});
     }
     if (!group.list.empty() && (group.comm != comm || group.stream != stream)) return ncclInvalidUsage;
     group.comm = comm;
@@ -254,7 +255,7 @@ ncclResult_t ncclGroupEnd() {
     if (group.depth == 0) return ncclInvalidUsage;
     if (--group.depth > 0 || group.comm == nullptr) return ncclSuccess;
     const Group done = std::exchange(group, {});
-    return queue_on(done.comm, done.stream, Exchanges{.comm = nullptr, .number = 0, .list = done.list});
+    return queue_on(done.comm, done.stream, MessageGroup{.comm = nullptr, .number = 0, .list = done.list});
 }
 
 }  // extern "C"

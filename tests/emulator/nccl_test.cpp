@@ -1,8 +1,6 @@
 // What the emulated NCCL computes and moves, among three processes.
 #include <gtest/gtest.h>
 #include <nccl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -10,6 +8,7 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/emulator/processes.h"
 #include "tests/emulator/streams.h"
 
 namespace emulated {
@@ -45,38 +44,24 @@ struct Rank {
 };
 
 /// Runs the body on each rank and returns the exit codes.
-std::vector<int> on_ranks(const std::function<void(const Rank&)>& body) {
+std::vector<int> on_three_ranks(const std::function<void(const Rank&)>& body) {
     ncclUniqueId id;
     EXPECT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<pid_t> children;
-    for (int rank = 0; rank < kRanks; ++rank) {
-        const pid_t child = fork();
-        if (child != 0) {
-            children.push_back(child);
-            continue;
-        }
+    return on_ranks(kRanks, [&](int rank) {
         setenv("EMULATED_CUDA_SEED", std::to_string(rank).c_str(), 1);
         setenv("EMULATED_CUDA_PATIENCE_S", "5", 1);
         Rank one{.rank = rank, .comm = nullptr, .stream = {}};
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
         EXPECT_EQ(ncclCommInitRankConfig(&one.comm, kRanks, id, rank, &config), ncclSuccess);
         body(one);
-        _exit(testing::Test::HasFailure() ? 1 : 0);
-    }
-    std::vector<int> codes;
-    for (const pid_t child : children) {
-        int status = 0;
-        EXPECT_EQ(waitpid(child, &status, 0), child);
-        codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    return codes;
+    });
 }
 const std::vector<int> kAllEnd(kRanks, 0);
 
 // The names end in DeathTest so that these tests come before others, which use the device of the process.
 
 TEST(NcclDeathTest, KindsWithARoot) {
-    EXPECT_EQ(on_ranks([](const Rank& r) {
+    EXPECT_EQ(on_three_ranks([](const Rank& r) {
                   const Floats in(kRanks * kCount), out(kRanks * kCount);
                   r.fill(in, kRanks);
                   for (int root = 0; root < kRanks; ++root) {
@@ -107,7 +92,7 @@ TEST(NcclDeathTest, KindsWithARoot) {
 }
 
 TEST(NcclDeathTest, AllToAll) {
-    EXPECT_EQ(on_ranks([](const Rank& r) {
+    EXPECT_EQ(on_three_ranks([](const Rank& r) {
                   const Floats in(kRanks * kCount), out(kRanks * kCount);
                   r.fill(in, kRanks);
                   EXPECT_EQ(ncclAlltoAll(in.data(), out.data(), kCount, ncclFloat32, r.comm, r.stream), ncclSuccess);
@@ -139,16 +124,16 @@ void shift(const Rank& r, bool in_a_group) {
 }
 
 TEST(NcclDeathTest, MessagesOfAGroupGoOnAtTheSameTime) {
-    EXPECT_EQ(on_ranks([](const Rank& r) { shift(r, true); }), kAllEnd);
+    EXPECT_EQ(on_three_ranks([](const Rank& r) { shift(r, true); }), kAllEnd);
 }
 
 /// Without a group each send waits for a receive that its own rank has queued behind it.
 TEST(NcclDeathTest, MessagesWithoutAGroupWaitForEachOther) {
-    EXPECT_EQ(on_ranks([](const Rank& r) { shift(r, false); }), std::vector<int>(kRanks, -SIGABRT));
+    EXPECT_EQ(on_three_ranks([](const Rank& r) { shift(r, false); }), std::vector<int>(kRanks, -SIGABRT));
 }
 
 TEST(NcclDeathTest, MessagesOfDifferentSizesAreFound) {
-    const std::vector<int> codes = on_ranks([](const Rank& r) {
+    const std::vector<int> codes = on_three_ranks([](const Rank& r) {
         const Floats memory(kCount);
         r.fill(memory, 1);
         const std::size_t count = r.rank == 0 ? kCount : kCount - 1;
