@@ -308,6 +308,11 @@ void Interpreter::wait_for_computation(const Cursor& at) {
     }
 }
 
+void Interpreter::finish_transfers() {
+    backend_.wait_all();
+    for (const PendingStep* const one : unchecked_) check_finite(*one);
+}
+
 RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
     RunTimes result;
     std::deque<std::unique_ptr<PendingStep>> kept;  // the backend writes to a step until the step has been waited for
@@ -317,6 +322,7 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
         if (ahead > 0) {
             wait_for_step(done.step);
             check_finite(done);
+            unchecked_.pop_front();
         }
         recorder_.finish_step(done.result.loss_sum);
     };
@@ -328,6 +334,7 @@ RunTimes Interpreter::run(std::int64_t steps, const StepHooks& hooks) {
         }
         kept.push_back(std::make_unique<PendingStep>());
         kept.back()->step = step;
+        if (ahead > 0) unchecked_.push_back(kept.back().get());
         run_step(*kept.back(), hooks.before_optimizer);
         if (step >= ahead) finish(ahead);
         if (hooks.after && hooks.after(step)) kept.back()->result.paused_until_ns = now_ns();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -67,8 +68,8 @@ class Interpreter {
     }
     /// Runs `steps` steps back to back, or fewer if the launcher or a hook ends the training early.
     RunTimes run(std::int64_t steps, const StepHooks& hooks = {});
-    /// Blocks until all operations of the steps so far have completed.
-    void finish_transfers() { backend_.wait_all(); }
+    /// Blocks until all operations of the steps so far have completed. Throws JobError if a result is not finite.
+    void finish_transfers();
 
     [[nodiscard]] const program::Program& program() const { return program_; }
     [[nodiscard]] const program::RankClass& rank_class() const { return class_; }
@@ -123,8 +124,9 @@ class Interpreter {
     std::vector<UpdateRange> updates_;
     AxisGroups groups_{};
     Partners partners_;
-    std::vector<BoundOperator> bound_;  // operators of the current instruction
-    program::Trace trace_;              // of one step
+    std::vector<BoundOperator> bound_;          // operators of the current instruction
+    program::Trace trace_;                      // of one step
+    std::deque<const PendingStep*> unchecked_;  // steps whose results an asynchronous backend may not have yet
     struct OnStream {
         program::Stream stream{};
         std::int64_t sequence = 0;

@@ -1,6 +1,6 @@
 // One row for each kind of operator: its name, its work class, its FLOPs and bytes, the gradients it accumulates and
-// the backends that run it. A new operator needs a kind in operator.h, a row here, a layer that emits it, and a kernel
-// for each backend that runs it.
+// whether the executor runs it. A new operator needs a kind in operator.h, a row here, a layer that emits it, and, to
+// run, a kernel for each backend.
 #pragma once
 
 #include <array>

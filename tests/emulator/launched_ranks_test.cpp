@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "exec/faults/process_facts.h"
 #include "tests/emulator/emulated_faults.h"
@@ -89,6 +90,17 @@ TEST_F(LaunchedFaults, RankThatHangsOrIsStoppedIsNamed) {
 
 TEST_F(LaunchedFaults, RankThatComputesNanIsNamed) {
     expect_ends("nan:rank=1,step=1,at=layers.0/forward", 1, {"orrery: rank 1: the loss of step 1 is not finite"});
+}
+
+/// The host is ahead of the device, and must not save what it has not seen.
+TEST_F(LaunchedFaults, NanIsNotSaved) {
+    const CommandResult result = run(
+        "nan:rank=0,step=2,at=layers.0/forward",
+        {"run", "two.plan.json", "--steps", "6", "--warm-up", "0", "--checkpoint", "saved", "--checkpoint-every", "1"},
+        {"saved"});
+    expect_says(result, 1, {"rank 0: the loss of step 2 is not finite"});
+    EXPECT_TRUE(std::filesystem::exists(here_.path("saved/step-00000002")));
+    EXPECT_FALSE(std::filesystem::exists(here_.path("saved/step-00000003")));
 }
 
 TEST_F(LaunchedFaults, StarterThatIsKilledEndsTheJob) {
