@@ -7,10 +7,6 @@
 namespace orrery::kernels::cuda {
 namespace {
 
-__device__ double in_double(float x) {
-    return static_cast<double>(x);
-}
-
 __global__ void cross_entropy_max_kernel(VocabShard shape, ConstFloats logits, float* row_max) {
     __shared__ float shared[kThreads / kWarp];
     const std::int64_t row = blockIdx.x;
@@ -37,7 +33,7 @@ __global__ void cross_entropy_sum_kernel(VocabShard shape, ConstFloats logits, c
     for (std::int64_t i = threadIdx.x; i < shape.valid; i += kThreads) {
         const float above = get(logits, begin + i) - top;
         const float exponential = expf(above);
-        sum += in_double(exponential);
+        sum += wide(exponential);
         if (i == column) sums[shape.rows + row] = above;
         if (exponentials.present()) put(exponentials, begin + i, exponential);
     }
@@ -56,9 +52,9 @@ __global__ void cross_entropy_loss_kernel(std::int64_t rows, const float* row_ma
     __shared__ double shared[kThreads / kWarp];
     double total = 0;
     for (std::int64_t row = threadIdx.x; row < rows; row += kThreads) {
-        const double log_sum = log(in_double(sums[row]));
-        total += log_sum - in_double(sums[rows + row]);
-        lse[row] = static_cast<float>(in_double(row_max[row]) + log_sum);
+        const double log_sum = log(wide(sums[row]));
+        total += log_sum - wide(sums[rows + row]);
+        lse[row] = static_cast<float>(wide(row_max[row]) + log_sum);
     }
     total = block_sum(total, shared);
     if (threadIdx.x == 0) *loss += total;
@@ -74,15 +70,14 @@ __global__ void cross_entropy_loss_of_parts_kernel(std::int64_t rows, std::int64
         for (std::int64_t part = 1; part < parts; ++part) top = fmaxf(top, row_max[part * rows + row]);
         double sum = 0;
         for (std::int64_t part = 0; part < parts; ++part) {
-            const double above = in_double(row_max[part * rows + row]) - in_double(top);
-            sum += in_double(sums[2 * part * rows + row]) * exp(above);
+            const double above = wide(row_max[part * rows + row]) - wide(top);
+            sum += wide(sums[2 * part * rows + row]) * exp(above);
         }
         const std::int64_t owner = targets[row] / n;
-        const double target =
-            in_double(sums[(2 * owner + 1) * rows + row]) + in_double(row_max[owner * rows + row]) - in_double(top);
+        const double target = wide(sums[(2 * owner + 1) * rows + row]) + wide(row_max[owner * rows + row]) - wide(top);
         const double log_sum = log(sum);
         total += log_sum - target;
-        lse[row] = static_cast<float>(in_double(top) + log_sum);
+        lse[row] = static_cast<float>(wide(top) + log_sum);
     }
     total = block_sum(total, shared);
     if (threadIdx.x == 0) *loss += total;

@@ -42,6 +42,10 @@ void launch(StreamHandle stream, dim3 grid, dim3 block, const char* name, void (
     if (status != cudaSuccess) throw JobError(std::string("CUDA kernel ") + name + ": " + cudaGetErrorString(status));
 }
 
+__device__ inline double wide(float x) {
+    return static_cast<double>(x);
+}
+
 __device__ inline float get(ConstFloats x, std::int64_t i) {
     if (x.type == DType::bf16) return __bfloat162float(static_cast<const __nv_bfloat16*>(x.data)[i]);
     return static_cast<const float*>(x.data)[i];

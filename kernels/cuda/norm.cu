@@ -7,10 +7,6 @@
 namespace orrery::kernels::cuda {
 namespace {
 
-__device__ double wide(float x) {
-    return static_cast<double>(x);
-}
-
 /// Copies the columns of a wider row that are not normalised.
 __device__ void copy_other_columns(const NormShape& shape, std::int64_t begin, ConstFloats x, Floats y) {
     if (x.data == y.data) return;
