@@ -68,6 +68,14 @@ TemporaryFolder::~TemporaryFolder() {
     std::filesystem::remove_all(path_, ignored);
 }
 
+std::string own_program() {
+    return std::filesystem::read_symlink("/proc/self/exe").string();
+}
+
+std::string emulated_program() {
+    return (std::filesystem::path(own_program()).parent_path() / "orrery_emulated").string();
+}
+
 void run_self(const std::vector<std::string>& arguments, const std::string& what) {
     std::vector<std::string> words{"orrery"};
     words.insert(words.end(), arguments.begin(), arguments.end());

@@ -21,6 +21,10 @@ class TemporaryFolder {
     std::filesystem::path path_;
 };
 
+/// The path of this executable, and of the command with emulated GPUs, which a build with tests makes beside it.
+[[nodiscard]] std::string own_program();
+[[nodiscard]] std::string emulated_program();
+
 /// The user ended the command with a signal, which was passed to the child; the child has printed the message.
 class StoppedBySignal : public std::runtime_error {
   public:

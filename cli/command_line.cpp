@@ -48,6 +48,7 @@ void add_commands(CLI::App& app, Action& chosen) {
     add_run(app, chosen);
     add_validate(app, chosen);
     add_calibrate(app, chosen);
+    add_backends(app, chosen);
     add_models(app, chosen);
     add_clusters(app, chosen);
     add_implementations(app, chosen);

@@ -32,6 +32,7 @@ void add_simulate(CLI::App& app, Action& chosen);
 void add_run(CLI::App& app, Action& chosen);
 void add_validate(CLI::App& app, Action& chosen);
 void add_calibrate(CLI::App& app, Action& chosen);
+void add_backends(CLI::App& app, Action& chosen);
 void add_models(CLI::App& app, Action& chosen);
 void add_implementations(CLI::App& app, Action& chosen);
 void add_clusters(CLI::App& app, Action& chosen);

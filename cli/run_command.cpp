@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/progress_line.h"
 #include "cli/same_plan.h"
@@ -217,8 +218,7 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
 
 /// Becomes the command with emulated GPUs, which is built beside this one.
 [[noreturn]] void run_emulated(const RunOptions& options) {
-    const std::string program =
-        (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "orrery_emulated").string();
+    const std::string program = emulated_program();
     std::vector<std::string> words = arguments_of(options);
     words.insert(words.begin(), program);
     std::vector<char*> argv;

@@ -1,5 +1,6 @@
 #include "exec/executable.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <type_traits>
@@ -185,14 +186,18 @@ constexpr std::array kImplementationLimits{
         "/implementation/data_parallel/fusion_buffer", "reductions in place, without a fusion buffer"),
 };
 
-template <std::size_t count>
-void check(const std::array<Limit, count>& limits, const Plan& plan, const std::string& source) {
-    for (const Limit& limit : limits) {
-        const std::string value = limit.refused(plan);
-        if (value.empty()) continue;
-        throw InputError(source, limit.pointer, value,
-                         std::string(limit.allowed) + ", because the executor runs " + limit.runs);
-    }
+std::string reason_of(const Limit& limit) {
+    return std::string("the executor runs ") + limit.runs;
+}
+
+/// Calls body(limit) for all limits.
+template <typename Body>
+void for_each_limit(Body body) {
+    const auto visit = [&](const auto& limits) { std::for_each(limits.begin(), limits.end(), body); };
+    visit(kParallelismLimits);
+    visit(kTrainingLimits);
+    visit(kModelLimits);
+    visit(kImplementationLimits);
 }
 
 }  // namespace
@@ -213,10 +218,17 @@ void check_executable(const Plan& plan, const std::string& source) {
         throw InputError(source, "/implementation", plan.implementation.name,
                          "an implementation that the executor runs: orrery");
     }
-    check(kParallelismLimits, plan, source);
-    check(kTrainingLimits, plan, source);
-    check(kModelLimits, plan, source);
-    check(kImplementationLimits, plan, source);
+    for_each_limit([&](const Limit& limit) {
+        const std::string value = limit.refused(plan);
+        if (value.empty()) return;
+        throw InputError(source, limit.pointer, value, std::string(limit.allowed) + ", because " + reason_of(limit));
+    });
+}
+
+std::vector<RunLimit> executor_limits() {
+    std::vector<RunLimit> limits;
+    for_each_limit([&](const Limit& limit) { limits.push_back({limit.pointer, limit.allowed, reason_of(limit)}); });
+    return limits;
 }
 
 }  // namespace orrery::exec

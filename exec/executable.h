@@ -8,6 +8,16 @@
 
 namespace orrery::exec {
 
+/// A key of the plan of which a backend runs only some values.
+struct RunLimit {
+    std::string key;      // a JSON pointer into the plan
+    std::string allowed;  // the values that it runs
+    std::string reason;   // "the executor runs …", or what of the hardware sets the limit
+};
+
+/// What check_executable() refuses, on every backend.
+[[nodiscard]] std::vector<RunLimit> executor_limits();
+
 /// Throws InputError if the plan uses a feature that is only simulated. The error names `source`, the plan's key and
 /// what the executor runs.
 void check_executable(const program::Plan& plan, const std::string& source);

@@ -1,6 +1,7 @@
 #include "exec/device/gpu_limits.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "kernels/cuda/attention.h"
@@ -10,23 +11,43 @@ namespace orrery::exec {
 namespace {
 
 /// What the kernels keep in the registers of a warp or thread has a largest size.
-void check_kernel_limits(const models::ModelSpec& model, const std::string& source) {
-    const auto check = [&](std::int64_t count, std::int64_t most, const std::string& of, const std::string& where) {
-        if (count <= most) return;
-        throw InputError(source, "/model", std::to_string(count) + " " + of,
-                         "at most " + std::to_string(most) + " on GPUs, " + where);
-    };
-    namespace k = kernels::cuda;
-    check(std::max({model.head_dim, model.latent.nope_head_dim + model.latent.rope_head_dim, model.latent.v_head_dim}),
-          k::kWidestHead, "elements of a head", "where a warp holds a head in its registers");
-    check(model.moe.top_k, k::kMostChoices, "experts of a token", "where each lane of a warp holds one of them");
-    check(model.moe.expert_groups, k::kMostExpertGroups, "groups of experts", "where a thread holds them in two words");
+struct KernelLimit {
+    const char* key;
+    std::int64_t (*count)(const models::ModelSpec&);
+    std::int64_t most;
+    const char* of;  // what is counted
+    const char* reason;
+};
+
+constexpr std::array kKernelLimits{
+    KernelLimit{"/model/head_dim",
+                [](const models::ModelSpec& model) { return std::max(model.head_dim, model.latent.v_head_dim); },
+                kernels::cuda::kWidestHead, "elements of a head", "a warp holds a head in its registers"},
+    KernelLimit{"/model/moe/top_k", [](const models::ModelSpec& model) { return model.moe.top_k; },
+                kernels::cuda::kMostChoices, "experts of a token", "each lane of a warp holds one of them"},
+    KernelLimit{"/model/moe/expert_groups", [](const models::ModelSpec& model) { return model.moe.expert_groups; },
+                kernels::cuda::kMostExpertGroups, "groups of experts", "a thread holds them in two words"},
+};
+
+std::string allowed_by(const KernelLimit& limit) {
+    return "at most " + std::to_string(limit.most);
 }
 
 }  // namespace
 
+std::vector<RunLimit> gpu_limits() {
+    std::vector<RunLimit> limits;
+    for (const KernelLimit& limit : kKernelLimits) limits.push_back({limit.key, allowed_by(limit), limit.reason});
+    return limits;
+}
+
 void check_runs_on_gpu(const program::Program& program, const std::string& source) {
-    check_kernel_limits(program.plan->model, source);
+    for (const KernelLimit& limit : kKernelLimits) {
+        const std::int64_t count = limit.count(program.plan->model);
+        if (count <= limit.most) continue;
+        throw InputError(source, limit.key, std::to_string(count) + " " + limit.of,
+                         allowed_by(limit) + " on GPUs, because " + limit.reason);
+    }
     for (const program::Body& body : program.bodies) {
         for (const program::Slot& slot : body.slots) {
             const DType dtype = slot.decl.dtype;

@@ -202,13 +202,12 @@ struct RowsOfGroup {
 __device__ RowsOfGroup rows_of_group(const ReceivedLinearShape& shape, std::int64_t group) {
     __shared__ std::int64_t shared[kThreads / kWarp];
     std::int64_t lower = 0, own = 0;
+    for (std::int64_t source = 0; source < shape.sources; ++source) own += shape.counts[source * shape.groups + group];
+    if (own == 0) return {group, 0, 0};
     for (std::int64_t i = threadIdx.x; i < shape.sources * shape.groups; i += kThreads) {
-        const std::int64_t of = i % shape.groups;
-        if (of < group) lower += shape.counts[i];
-        if (of == group) own += shape.counts[i];
+        if (i % shape.groups < group) lower += shape.counts[i];
     }
-    lower = block_sum(lower, shared);
-    return {group, lower, block_sum(own, shared)};
+    return {group, block_sum(lower, shared), own};
 }
 
 /// The rows of the block's tile, if every group's tiles follow those of lower groups; none if there are fewer tiles.

@@ -8,8 +8,8 @@
 namespace orrery::kernels::cuda {
 namespace {
 
-/// One block per expert, which reads all choices twice: to count those of lower experts and its own, and to give its
-/// own their rows, in order.
+/// One block per expert, which reads all choices: to count its own and those of lower experts, and to give its own
+/// their rows, in order.
 __global__ void sort_by_expert_kernel(std::int64_t choices, const std::int32_t* chosen, std::int64_t* counts,
                                       std::int32_t* rows) {
     __shared__ std::int64_t shared[kThreads / kWarp];
@@ -22,9 +22,10 @@ __global__ void sort_by_expert_kernel(std::int64_t choices, const std::int32_t* 
         lower += one < expert ? 1 : 0;
         own += one == expert ? 1 : 0;
     }
-    std::int64_t next = block_sum(lower, shared);
     own = block_sum(own, shared);
     if (threadIdx.x == 0) counts[expert] = own;
+    if (own == 0) return;
+    std::int64_t next = block_sum(lower, shared);
     for (std::int64_t first = 0; first < choices; first += kThreads) {
         const std::int64_t i = first + threadIdx.x;
         const bool is_own = i < choices && chosen[i] == expert;
@@ -98,6 +99,7 @@ __global__ void regroup_kernel(ReceivedRows shape, bool to_experts, bool in_four
     __shared__ std::int64_t shared[kThreads / kWarp];
     const std::int64_t own = blockIdx.x;
     const std::int64_t expert = own % shape.experts;
+    if (blockIdx.y >= shape.counts[own]) return;
     std::int64_t by_source = 0, by_expert = 0;  // first row in either order
     for (std::int64_t i = threadIdx.x; i < shape.sources * shape.experts; i += kThreads) {
         const std::int64_t of = i % shape.experts;

@@ -59,6 +59,13 @@ Recompute recompute_named(const std::string& name) {
     return named<Recompute>(name, "recompute");
 }
 
+std::vector<std::string> recomputable_parts() {
+    std::vector<std::string> parts = names_of<models::BlockPart>();
+    std::erase(parts, models::name_of(models::BlockPart::none));
+    std::erase(parts, models::name_of(models::BlockPart::residual));
+    return parts;
+}
+
 std::int64_t Parallelism::virtual_stages() const {
     return row_of(schedule).virtual_stages(pp, chunks);
 }

@@ -362,9 +362,7 @@ class PlanChecker {
             fail("/training/memory/recompute_parts", fmt::format("{} parts", parts.size()),
                  "none, because recompute is " + shown(t_.memory.recompute));
         }
-        std::vector<std::string> known = names_of<models::BlockPart>();
-        std::erase(known, models::name_of(models::BlockPart::none));
-        std::erase(known, models::name_of(models::BlockPart::residual));
+        std::vector<std::string> known = recomputable_parts();
         for (std::size_t i = 0; i < parts.size(); ++i) {
             const auto part = std::find(known.begin(), known.end(), parts[i]);
             if (part == known.end()) {  // unknown, or a duplicate

@@ -1,7 +1,8 @@
-// Private to plans: the names of enum values, both ways.
+// Names of the values of a plan's enums, both ways, for what lists or reads all of them.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/enum_names.h"
 #include "sim/program/plan.h"
@@ -38,5 +39,8 @@ inline constexpr const char* kMeshOrderRule = "tp, cp, ep, dp and pp, each once,
 void check_rank_count(const Parallelism& parallelism, const std::string& source);
 /// "dp 2 * tp 2 * pp 2 = 8"; cp is named when it is above 1.
 [[nodiscard]] std::string degrees_text(const Parallelism& parallelism);
+
+/// The parts of a block that selective recomputation can name: all but the residual sums.
+[[nodiscard]] std::vector<std::string> recomputable_parts();
 
 }  // namespace orrery::program

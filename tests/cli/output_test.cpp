@@ -61,8 +61,8 @@ TEST_P(Help, ExampleWorks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Commands, Help,
-                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "models", "clusters",
-                                         "implementations", "topo", "collectives"),
+                         testing::Values("plan", "simulate", "run", "validate", "calibrate", "backends", "models",
+                                         "clusters", "implementations", "topo", "collectives"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(Output, EveryExamplePlanCanBeSimulated) {
@@ -94,6 +94,7 @@ TEST(Output, JsonConformsToItsSchema) {
           {"simulate", "small.plan.json", "--record", "simulated.json", "--json"},
           {"simulate", "small.plan.json", "--explain", "--json"},
           {"simulate", "small.plan.json", "--first-step", "--full", "--explain", "--json"},
+          {"backends", "--json"},
           {"models", "--json"},
           {"implementations", "--json"},
           {"implementations", "torch-dp", "--json"},

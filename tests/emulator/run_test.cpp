@@ -63,6 +63,24 @@ class RunOnEmulatedGpus : public testing::Test {
     TestFolder folder_;
 };
 
+/// A plan that fails is not called one that ran.
+TEST_F(RunOnEmulatedGpus, BackendsTellsWhatHappened) {
+    write({.dp = 2});
+    const auto outcomes = [&](int exit_code, const CommandOptions& options) {
+        const CommandResult result = orrery({"backends", path(), "--run", "--json"}, options);
+        EXPECT_EQ(result.exit_code, exit_code) << result.err;
+        return nlohmann::json::parse(result.out).at("plans").at(0).at("backends");
+    };
+    const nlohmann::json ran = outcomes(0, {});
+    EXPECT_EQ(ran.at("cpu"), nlohmann::json({{"outcome", "ran"}}));
+    EXPECT_EQ(ran.at("cuda_emulated"), nlohmann::json({{"outcome", "ran"}}));
+    const nlohmann::json failed = outcomes(1, {.environment = {"ORRERY_FAULT=kill:rank=1,step=0"}});
+    for (const char* backend : {"cpu", "cuda_emulated"}) {
+        EXPECT_EQ(failed.at(backend).at("outcome"), "failed");
+        EXPECT_NE(failed.at(backend).at("reason").get<std::string>().find("rank 1"), std::string::npos) << failed;
+    }
+}
+
 /// Without a GPU, by the ordinary command.
 TEST_F(RunOnEmulatedGpus, TheCommandShowsNoTimesOfEmulatedGpus) {
     write({.pp = 2});

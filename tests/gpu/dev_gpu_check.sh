@@ -56,6 +56,8 @@ run failing 1 1 none
 expect "failed tests are reported" test "$code" = 1
 expect "failed tests are named" grep -q 'failed on the GPU: tests' "$folder/failing.err"
 expect "measurements follow failed tests" grep -q '^validate' "$folder/failing.calls"
+run unplanned 1 0 backends
+expect "a plan that fails is reported" grep -q 'failed on the GPU: plans' "$folder/unplanned.err"
 run uncalibrated 1 0 calibrate
 expect "a failed calibration is reported" grep -q 'failed on the GPU: calibration' "$folder/uncalibrated.err"
 run unvalidated 2 0 validate
