@@ -41,11 +41,11 @@ constexpr std::array<BackendColumn, 3> kBackends{{
 }};
 
 enum class Outcome : std::uint8_t {
-    runs,     // it accepts the plan
+    runs,  // it accepts the plan
     refused,
-    ran,      // with --run
+    ran,  // with --run
     failed,
-    absent,   // this machine or this build lacks the backend, or devices for all ranks
+    absent,  // this machine or this build lacks the backend, or devices for all ranks
 };
 constexpr auto kOutcomeNames = name_table<Outcome::absent>({"runs", "refused", "ran", "failed", "not here"});
 
@@ -158,7 +158,8 @@ std::string rows_text(const std::vector<PlanRow>& rows, bool has_limits) {
         choice = row.choice;
         for (std::size_t i = 0; i < row.verdicts.size(); ++i) {
             cells.emplace_back(kOutcomeNames[row.verdicts[i].outcome]);
-            if (row.verdicts[i].outcome == Outcome::absent) ++absent[kBackends.at(i).name + (": " + row.verdicts[i].reason)];
+            if (row.verdicts[i].outcome == Outcome::absent)
+                ++absent[kBackends.at(i).name + (": " + row.verdicts[i].reason)];
         }
         // Why a limit exists is in the list of limits.
         const std::string reasons = reasons_of(row);

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "models/implementation.h"
 #include "models/model_spec.h"
+#include "reports/kernel_rates.h"
 #include "reports/model_text.h"
 #include "reports/table.h"
 #include "sim/program/validated.h"
@@ -22,6 +23,7 @@ using nlohmann::ordered_json;
 struct ListOptions {
     std::string name;
     bool json = false;
+    bool kernels = false;  // of a cluster's device
     models::ModelParts parts = models::ModelParts::whole;
 };
 
@@ -53,11 +55,19 @@ int list_models(const ListOptions& options) {
     return kExitDone;
 }
 
-int list_clusters(const ListOptions& options) {
-    if (!options.name.empty()) {
-        print(topologies::to_json_text(topologies::load_cluster(options.name, 1)));
-        return kExitDone;
+int show_cluster(const ListOptions& options) {
+    const topologies::ClusterSpec cluster = topologies::load_cluster(options.name, 1);
+    if (options.kernels) {
+        print(options.json ? reports::kernel_rates_json(cluster.device) : reports::kernel_rates_text(cluster.device));
+    } else {
+        print(topologies::to_json_text(cluster));
     }
+    return kExitDone;
+}
+
+int list_clusters(const ListOptions& options) {
+    if (!options.name.empty()) return show_cluster(options);
+    if (options.kernels) throw InputError("command line", "--kernels", "no cluster", "a cluster's name or file");
     ordered_json json{{"schema", "orrery.clusters/1"}, {"clusters", ordered_json::array()}};
     reports::Table table({{"cluster", reports::Align::left},
                           {"device", reports::Align::left},
@@ -176,8 +186,12 @@ void add_models(CLI::App& app, Action& chosen) {
 }
 
 void add_clusters(CLI::App& app, Action& chosen) {
-    (void)add_list(app, chosen, "clusters", "List the cluster presets, or show one", "orrery clusters dgx-h100",
-                   list_clusters);
+    const auto options = add_list(app, chosen, "clusters", "List the cluster presets, or show one",
+                                  "orrery clusters dgx-h100", list_clusters);
+    CLI::App* command = app.get_subcommand("clusters");
+    command->get_option("name")->description("Show this one in full: a preset, local, or the path of a file");
+    command->add_flag("--kernels", options->kernels,
+                      "Show what the timed operators of its device achieve of what its memory and arithmetic allow");
 }
 
 void add_implementations(CLI::App& app, Action& chosen) {

@@ -178,15 +178,12 @@ void add_memory_savings(KindList& kinds) {
 void add_training(KindList& kinds) {
     kinds.choice("precision");
     for (const std::string& name : program::precision_names()) {
-        kinds.add(name, [&](Plan& plan) {
-            plan.training.precision = program::precision_named(name, plan.implementation);
-        });
+        kinds.add(name,
+                  [&](Plan& plan) { plan.training.precision = program::precision_named(name, plan.implementation); });
     }
     kinds.choice("optimizer");
     for (const std::string& name : names_of<program::OptimizerKind>()) {
-        kinds.add(name, [&](Plan& plan) {
-            plan.training.optimizer.kind = *value_named<program::OptimizerKind>(name);
-        });
+        kinds.add(name, [&](Plan& plan) { plan.training.optimizer.kind = *value_named<program::OptimizerKind>(name); });
     }
     for (const std::string& name : program::moment_types()) {
         kinds.add("adamw with moments in " + name,

@@ -54,6 +54,9 @@ class Backend {
 
     // ---- memory -----------------------------------------------------------------------------------------------------
 
+    /// Takes the memory that kernels need beside the operands of a rank of this class. Call it once, before reserve().
+    /// Throws JobError if too little is free.
+    virtual void prepare(const program::Program&, const program::RankClass&) {}
     /// Allocates zeroed memory for all operands; it lives as long as the backend. Call it once. Throws JobError if the
     /// memory does not suffice for all ranks that share it; the message begins with `needs`, which lists this rank's
     /// needs.

@@ -72,6 +72,7 @@ Interpreter::Interpreter(const program::Program& program, int rank, int world_si
     partners_ = find_partners();
     groups_ = backend_.connect(partners_);
     recorder_.enter(RankStage::preparing);
+    backend_.prepare(program, class_);
     arena_ = std::make_unique<Arena>(program, class_, shards_, backend_);
     samples_.resize(static_cast<std::size_t>(plan.training.micro_batch_size));
     const program::Optimizer& optimizer = plan.training.optimizer;

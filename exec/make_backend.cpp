@@ -78,13 +78,10 @@ void check_distinct(Transport& transport, const std::string& gpu) {
     if (!shared.empty()) throw JobError(shared);
 }
 
-/// NCCL may choose another algorithm in each run. The split of a cuBLAS GEMM may depend on how streams share its
-/// workspace.
+/// NCCL may choose another algorithm in each run. cuBLAS does not, since every stream has a workspace of its own.
 void fix_order_of_sums() {
-    for (const auto& [name, value] : {std::pair{"NCCL_ALGO", "Ring"},
-                                      {"NCCL_PROTO", "Simple"},
-                                      {"NCCL_NVLS_ENABLE", "0"},
-                                      {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"}}) {
+    for (const auto& [name, value] :
+         {std::pair{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}}) {
         setenv(name, value, 0);
     }
 }

@@ -23,7 +23,7 @@ void check_backend(const program::Program& program, bool on_cpu, int ranks_here,
 /// Collective over all ranks. Precondition: check_backend() accepts the Program. The transport must outlive the
 /// backend. `deterministic`: the same plan, seed and machines give bitwise equal results. CPU runs are always
 /// deterministic, because their kernels and collectives sum in a fixed order. For GPUs it pins the algorithms of NCCL
-/// and cuBLAS by their environment variables; variables that the user has set stay as they are.
+/// by its environment variables; variables that the user has set stay as they are.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(const program::Program& program, bool on_cpu, bool deterministic,
                                                     Transport& transport);
 

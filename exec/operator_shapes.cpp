@@ -33,11 +33,6 @@ kernels::VocabShard vocab_shard(const Operator& op, const OperatorContext& conte
     return {op.rows, op.n, std::clamp<std::int64_t>(context.model->vocab - start, 0, op.n), start};
 }
 
-std::int64_t rotary_width(const Operator& op, const models::ModelSpec& model) {
-    if (model.has_latent_attention()) return model.latent.rope_head_dim;
-    return std::llround(model.rotary_fraction * static_cast<double>(op.head_dim));
-}
-
 kernels::LatentHeads latent_heads(const Operator& op, const models::LatentAttention& latent) {
     return {.rows = op.rows,
             .heads = op.heads,

@@ -19,8 +19,6 @@ namespace orrery::exec {
 [[nodiscard]] kernels::EmbeddingShape embedding_shape(const models::Operator& op, const OperatorContext& context);
 [[nodiscard]] kernels::VocabShard vocab_shard(const models::Operator& op, const OperatorContext& context);
 
-/// Rotated elements of a head.
-[[nodiscard]] std::int64_t rotary_width(const models::Operator& op, const models::ModelSpec& model);
 [[nodiscard]] kernels::LatentHeads latent_heads(const models::Operator& op, const models::LatentAttention& latent);
 /// The sections of whole rows around the all-to-all of Ulysses: q, k and v, or o alone.
 [[nodiscard]] std::vector<std::int64_t> head_sections(const models::Operator& op, const OperatorContext& context);

@@ -97,6 +97,10 @@ class CudaDevice : public Device {
         return static_cast<std::byte*>(memory);
     }
 
+    void prepare(const program::KernelMemory& memory, const models::ModelSpec& model) override {
+        operators_->prepare(memory, model, [this](Stream which) { return kernels::cuda::StreamHandle{stream(which)}; });
+    }
+
     [[nodiscard]] std::int64_t free_bytes() const override { return memory_info().first; }
     [[nodiscard]] std::int64_t used_bytes() const override {
         const auto [free, total] = memory_info();
@@ -154,12 +158,9 @@ class CudaDevice : public Device {
     }
 
     AxisGroups connect(const Partners& partners) override {
-        constexpr std::int64_t kScratchBytes = 256;
-        std::byte* const scratch = allocate(kScratchBytes);
-        if (scratch == nullptr) throw JobError("cudaMalloc: no device memory to connect the ranks");
-        communicators_ =
-            std::make_unique<Communicators>(partners, transport_, kernels::cuda::StreamHandle{stream(Stream::compute)},
-                                            reinterpret_cast<float*>(scratch));
+        auto* const scratch = reinterpret_cast<float*>(operators_->partial_sums());
+        communicators_ = std::make_unique<Communicators>(partners, transport_,
+                                                         kernels::cuda::StreamHandle{stream(Stream::compute)}, scratch);
         return communicators_->groups();
     }
 

@@ -31,6 +31,15 @@ using models::WorkClass;
     throw_bug(__FILE__, __LINE__, "OpKind", std::string(name_of(op.kind)) + " does not run on CUDA");
 }
 
+/// Of the current device, times ten.
+std::int64_t compute_capability() {
+    int device = 0, major = 0, minor = 0;
+    check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+    check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+    check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+    return 10 * major + minor;
+}
+
 cudaStream_t stream_of(k::StreamHandle handle) {
     return static_cast<cudaStream_t>(handle.stream);
 }
@@ -165,17 +174,43 @@ void run_optimizer(k::StreamHandle stream, const Operator& op, const DeviceOpera
 
 }  // namespace
 
-CudaOperators::CudaOperators(const std::function<std::byte*(std::int64_t)>& allocate)
-    : allocate_(allocate), tables_(allocate), products_(allocate) {
-    constexpr std::int64_t kBytes = k::kPartialSums * static_cast<std::int64_t>(sizeof(double));
-    partial_sums_ = reinterpret_cast<double*>(allocate(kBytes));
-    if (partial_sums_ == nullptr) throw JobError("cudaMalloc: no device memory for partial sums");
+CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate)
+    : allocate_([this, allocate = std::move(allocate)](std::int64_t bytes) {
+          ORRERY_CHECK(!is_prepared_, "an operator takes device memory that was not prepared");
+          return allocate(bytes);
+      }),
+      tables_(allocate_, [this](std::int64_t bytes) { return small(bytes); }),
+      products_({.allocate = allocate_,
+                 .workspace_bytes = program::gemm_workspace_bytes(compute_capability()),
+                 .most_cut = program::kMostCutElements}) {
+    partial_sums_ = reinterpret_cast<double*>(small(k::kPartialSums * static_cast<std::int64_t>(sizeof(double))));
+}
+
+std::byte* CudaOperators::small(std::int64_t bytes) {
+    constexpr std::int64_t kAlignment = 256, kAll = program::KernelMemory::kSmallBytes;
+    if (small_ == nullptr) small_ = allocate_(kAll);
+    if (small_ == nullptr) throw JobError("cudaMalloc: no device memory for kernels");
+    ORRERY_CHECK(small_bytes_ + bytes <= kAll, "kernels need more small memory than there is");
+    std::byte* const memory = small_ + small_bytes_;
+    small_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return memory;
+}
+
+void CudaOperators::prepare(const program::KernelMemory& memory, const models::ModelSpec& model,
+                            const std::function<k::StreamHandle(program::Stream)>& stream_of) {
+    for (const program::Stream stream : program::kStreams) {
+        const program::KernelMemory::Products& products = memory.products[stream];
+        if (products.any) products_.prepare(stream_of(stream), products.cut_elements);
+    }
+    for (const auto& [positions, width] : memory.rotary_tables) {
+        static_cast<void>(tables_.rotary(stream_of(program::Stream::compute), model, positions, width));
+    }
+    is_prepared_ = true;
 }
 
 const float* CudaOperators::zeros(std::int64_t elements) {
     if (zeros_ >= elements) return zeros_memory_;
-    zeros_memory_ = reinterpret_cast<float*>(allocate_(elements * static_cast<std::int64_t>(sizeof(float))));
-    if (zeros_memory_ == nullptr) throw JobError("cudaMalloc: no device memory for the correction of router scores");
+    zeros_memory_ = reinterpret_cast<float*>(small(elements * static_cast<std::int64_t>(sizeof(float))));
     zeros_ = elements;
     return zeros_memory_;
 }

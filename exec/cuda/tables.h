@@ -15,8 +15,9 @@ namespace orrery::exec {
 
 class DeviceTables {
   public:
-    /// `allocate` returns device memory that outlives this object, or null.
-    explicit DeviceTables(std::function<std::byte*(std::int64_t bytes)> allocate);
+    using Allocate = std::function<std::byte*(std::int64_t bytes)>;
+    /// `allocate` returns device memory that outlives this object, or null; `small` never null, for a few values.
+    DeviceTables(Allocate allocate, Allocate small);
 
     struct Rotary {
         const float* cosines = nullptr;
@@ -29,10 +30,7 @@ class DeviceTables {
     [[nodiscard]] const float* copy_of(kernels::cuda::StreamHandle stream, const std::vector<float>& values);
 
   private:
-    /// Waits until the values are on the device, so that all streams may read them.
-    [[nodiscard]] const float* put(kernels::cuda::StreamHandle stream, const std::vector<float>& values);
-
-    std::function<std::byte*(std::int64_t)> allocate_;
+    Allocate allocate_, small_;
     std::map<std::pair<std::int64_t, std::int64_t>, Rotary> rotary_;  // by positions and width
     std::map<std::vector<float>, const float*> copies_;
 };

@@ -10,6 +10,7 @@
 
 #include "core/index.h"
 #include "exec/backend.h"
+#include "sim/program/kernel_memory.h"
 
 namespace orrery::exec {
 
@@ -30,6 +31,8 @@ class Device {
     virtual std::byte* allocate(std::int64_t bytes) = 0;
     /// Pinned host memory, for asynchronous copies; null if too little is free.
     virtual std::byte* allocate_host(std::int64_t bytes) = 0;
+    /// Takes the memory of the kernels of a Program, before the first operation. Throws JobError if too little is free.
+    virtual void prepare(const program::KernelMemory&, const models::ModelSpec&) {}
     [[nodiscard]] virtual std::int64_t free_bytes() const = 0;
     /// Memory in use on the device, including that of the runtime.
     [[nodiscard]] virtual std::int64_t used_bytes() const = 0;

@@ -16,6 +16,10 @@ using program::Stream;
 DeviceBackend::DeviceBackend(std::unique_ptr<Device> device, FlightRecorder& recorder)
     : device_(std::move(device)), recorder_(recorder) {}
 
+void DeviceBackend::prepare(const program::Program& program, const program::RankClass& rank_class) {
+    device_->prepare(program::kernel_memory(program, rank_class), program.plan->model);
+}
+
 ArenaMemory DeviceBackend::reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) {
     ORRERY_CHECK(!reserved_, "a rank reserves its memory once");
     reserved_ = true;

@@ -20,6 +20,7 @@ class DeviceBackend : public Backend {
     /// Waits for the device are recorded with `recorder`, which must outlive the backend.
     DeviceBackend(std::unique_ptr<Device> device, FlightRecorder& recorder);
 
+    void prepare(const program::Program& program, const program::RankClass& rank_class) override;
     ArenaMemory reserve(std::int64_t device_bytes, std::int64_t host_bytes, const std::string& needs) override;
     void write(void* device, std::int64_t bytes, const std::function<void(std::byte*)>& fill) override;
     void read(const void* device, std::int64_t bytes, const std::function<void(const std::byte*)>& use) override;

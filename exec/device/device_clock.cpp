@@ -15,21 +15,23 @@ constexpr double kTrust = 0.5;
 }  // namespace
 
 void DeviceClock::advance(double since_anchor_ms, std::optional<std::int64_t> host_ns) {
-    const double passed_ns = since_anchor_ms * kNanosecondsPerMillisecond;
-    anchor_ns_ = time_ns(since_anchor_ms);
-    rate_before_ = rate_;
-    correction_ns_ = 0;
+    before_ = now_;
+    since_before_ns_ = since_anchor_ms * kNanosecondsPerMillisecond;
+    now_ = {.anchor_ns = before_.time_ns(since_before_ns_), .rate = before_.rate};
     if (!host_ns.has_value()) return;
     const double limit_ns = kLargestCorrection * kCorrectedWithin_ns;
-    correction_ns_ = std::clamp(static_cast<double>(*host_ns - anchor_ns_), -limit_ns, limit_ns);
-    rate_ += kTrust * correction_ns_ / std::max(passed_ns, kCorrectedWithin_ns);
+    now_.correction_ns = std::clamp(static_cast<double>(*host_ns - now_.anchor_ns), -limit_ns, limit_ns);
+    now_.rate += kTrust * now_.correction_ns / std::max(since_before_ns_, kCorrectedWithin_ns);
 }
 
 std::int64_t DeviceClock::time_ns(double since_anchor_ms) const {
     const double since_ns = since_anchor_ms * kNanosecondsPerMillisecond;
-    if (since_ns < 0) return anchor_ns_ + static_cast<std::int64_t>(since_ns * rate_before_);
-    const double corrected = correction_ns_ * std::min(1.0, since_ns / kCorrectedWithin_ns);
-    return anchor_ns_ + static_cast<std::int64_t>(since_ns * rate_ + corrected);
+    return since_ns < 0 ? before_.time_ns(since_before_ns_ + since_ns) : now_.time_ns(since_ns);
+}
+
+std::int64_t DeviceClock::Segment::time_ns(double since_ns) const {
+    const double corrected = correction_ns * std::clamp(since_ns / kCorrectedWithin_ns, 0.0, 1.0);
+    return anchor_ns + static_cast<std::int64_t>(since_ns * rate + corrected);
 }
 
 }  // namespace orrery::exec

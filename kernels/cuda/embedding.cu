@@ -1,26 +1,65 @@
 // Token and position embeddings.
-#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/loops.cuh"
 
 namespace orrery::kernels::cuda {
 namespace {
 
-/// One block per row. The block of a token's first row adds up all rows of the token, in order.
+/// sum += x[i …], a thread's elements of a row: one, or four in one access.
+template <int kOwn>
+__device__ void add_own(ConstFloats x, std::int64_t i, float (&sum)[kOwn]) {
+    if constexpr (kOwn == 1) {
+        sum[0] += get(x, i);
+    } else {
+        const Four four = get4(x, i);
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) sum[j] += four.value[j];
+    }
+}
+template <int kOwn>
+__device__ void put_own(Floats x, std::int64_t i, const float (&sum)[kOwn]) {
+    if constexpr (kOwn == 1) {
+        put(x, i, sum[0]);
+    } else {
+        put4(x, i, {{sum[0], sum[1], sum[2], sum[3]}});
+    }
+}
+
+/// The blocks of a token's first row add up all rows of the token, in order; blockIdx.y is the place among the columns.
+/// Each block looks for the rows once, and then adds them without reading tokens again.
+template <int kOwn>
 __global__ void embedding_backward_kernel(EmbeddingShape shape, ConstFloats dy, const std::int32_t* tokens,
                                           Floats dweight) {
+    __shared__ int found[kThreads];  // the token's rows among kThreads rows, in order
+    __shared__ int in_warp[kThreads / kWarp];
+    const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
     const std::int64_t row = blockIdx.x;
     const std::int32_t token = tokens[row];
     const std::int64_t place = token - shape.vocab_start;
     if (place < 0 || place >= shape.vocab_rows) return;
     int seen = 0;
-    for (std::int64_t r = threadIdx.x; r < row; r += blockDim.x) seen |= tokens[r] == token ? 1 : 0;
+    for (std::int64_t r = threadIdx.x; r < row; r += kThreads) seen |= tokens[r] == token ? 1 : 0;
     if (__syncthreads_or(seen) != 0) return;
-    for (std::int64_t column = threadIdx.x; column < shape.width; column += blockDim.x) {
-        float sum = get(dweight, place * shape.width + column);
-        for (std::int64_t r = row; r < shape.rows; ++r) {
-            if (tokens[r] == token) sum += get(dy, r * shape.width + column);
+    const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kOwn;
+    const bool is_column = column < shape.width;
+    float sum[kOwn] = {};
+    if (is_column) add_own(dweight, place * shape.width + column, sum);
+    for (std::int64_t first = row; first < shape.rows; first += kThreads) {
+        const std::int64_t r = first + threadIdx.x;
+        const bool is_token = r < shape.rows && tokens[r] == token;
+        const unsigned lanes = __ballot_sync(kAllLanes, is_token ? 1 : 0);
+        if (lane == 0) in_warp[warp] = __popc(lanes);
+        __syncthreads();
+        int count = 0, before = __popc(lanes & ((1U << lane) - 1));
+        for (unsigned w = 0; w < kThreads / kWarp; ++w) {
+            if (w < warp) before += in_warp[w];
+            count += in_warp[w];
         }
-        put(dweight, place * shape.width + column, sum);
+        if (is_token) found[before] = static_cast<int>(threadIdx.x);
+        __syncthreads();
+        if (!is_column) continue;
+        for (int i = 0; i < count; ++i) add_own(dy, (first + found[i]) * shape.width + column, sum);
     }
+    if (is_column) put_own(dweight, place * shape.width + column, sum);
 }
 
 }  // namespace
@@ -37,8 +76,10 @@ void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const s
 
 void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, ConstFloats dy, const std::int32_t* tokens,
                         Floats dweight) {
-    launch(stream, static_cast<unsigned>(shape.rows), kThreads, "embedding_backward", embedding_backward_kernel, shape,
-           dy, tokens, dweight);
+    const bool in_fours = shape.width % 4 == 0 && takes_four(dy) && takes_four(dweight);
+    const dim3 grid(static_cast<unsigned>(shape.rows), blocks_for(shape.width, in_fours ? 4 * kThreads : kThreads));
+    launch(stream, grid, kThreads, "embedding_backward",
+           in_fours ? embedding_backward_kernel<4> : embedding_backward_kernel<1>, shape, dy, tokens, dweight);
 }
 
 void position_forward(StreamHandle stream, const PositionShape& shape, ConstFloats x, ConstFloats weight, Floats y) {

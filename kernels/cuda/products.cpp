@@ -39,23 +39,41 @@ struct Products::Impl {
         cublasHandle_t handle = nullptr;
         void* cut = nullptr;  // two bf16 numbers for each of `elements`
         std::int64_t elements = 0;
+        bool is_prepared = false;
     };
 
     Library library{"libcublas.so." + std::to_string(CUBLAS_VER_MAJOR)};
     decltype(cublasCreate_v2)* create = library.function<decltype(cublasCreate_v2)>("cublasCreate_v2");
     decltype(cublasDestroy_v2)* destroy = library.function<decltype(cublasDestroy_v2)>("cublasDestroy_v2");
     decltype(cublasSetStream_v2)* set_stream = library.function<decltype(cublasSetStream_v2)>("cublasSetStream_v2");
+    decltype(cublasSetWorkspace_v2)* set_workspace =
+        library.function<decltype(cublasSetWorkspace_v2)>("cublasSetWorkspace_v2");
     decltype(cublasSetMathMode)* set_math = library.function<decltype(cublasSetMathMode)>("cublasSetMathMode");
     decltype(cublasGemmEx_64)* gemm = library.function<decltype(cublasGemmEx_64)>("cublasGemmEx_64");
-    std::function<std::byte*(std::int64_t)> allocate;
-    std::int64_t most_cut = 0;
+    Options options;
     std::map<void*, OfStream> streams;
+
+    explicit Impl(Options chosen) : options(std::move(chosen)) {}
+
+    void* allocate(std::int64_t bytes, const char* what) {
+        void* const memory = options.allocate(bytes);
+        if (memory == nullptr) {
+            throw JobError("cudaMalloc: no device memory for " + std::string(what) + ", " + std::to_string(bytes) +
+                           " bytes");
+        }
+        return memory;
+    }
 
     OfStream& of(StreamHandle stream) {
         OfStream& own = streams[stream.stream];
         if (own.handle != nullptr) return own;
         check(create(&own.handle), "cublasCreate");
         check(set_stream(own.handle, static_cast<cudaStream_t>(stream.stream)), "cublasSetStream");
+        if (options.workspace_bytes > 0) {  // after the stream, which sets cuBLAS's own again
+            void* const workspace = allocate(options.workspace_bytes, "cuBLAS's workspace");
+            check(set_workspace(own.handle, workspace, static_cast<std::size_t>(options.workspace_bytes)),
+                  "cublasSetWorkspace");
+        }
         // Without TF32, and rounding to bf16 only once.
         check(set_math(own.handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
         return own;
@@ -80,12 +98,12 @@ struct Products::Impl {
         const bool cuts_a = a.type() == DType::fp32;
         const Factor& wide = cuts_a ? a : b;
         const std::int64_t outer = cuts_a ? rows : columns;
-        const std::int64_t at_once =
-            std::max<std::int64_t>(std::min(most_cut / std::max<std::int64_t>(inner, 1), outer), 1);
         // a has its outer extent along rows unless it is transposed, b the other way round.
         const bool outer_is_row = cuts_a != wide.transposed;
         const bool needs_low = c.data.type == DType::fp32;
-        const auto [high, low] = cut_memory(stream, at_once * inner);
+        const OfStream& memory = with_cut_memory(stream, outer, inner);
+        const std::int64_t at_once = std::min(memory.elements / std::max<std::int64_t>(inner, 1), outer);
+        const Floats high{memory.cut, DType::bf16}, low = high.from(memory.elements);
         for (std::int64_t first = 0; first < outer; first += at_once) {
             const std::int64_t count = std::min(at_once, outer - first);
             const std::int64_t height = outer_is_row ? count : inner, width = outer_is_row ? inner : count;
@@ -105,29 +123,35 @@ struct Products::Impl {
         }
     }
 
-    std::pair<Floats, Floats> cut_memory(StreamHandle stream, std::int64_t elements) {
+    /// With memory to cut at least one row of `inner` elements at a time.
+    const OfStream& with_cut_memory(StreamHandle stream, std::int64_t outer, std::int64_t inner) {
         OfStream& own = of(stream);
-        if (own.elements < elements) {
-            const auto wanted = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(elements)));
-            own.cut = allocate(2 * wanted * size_of(DType::bf16));
-            if (own.cut == nullptr) throw JobError("cudaMalloc: no device memory for products of fp32 and bf16");
-            own.elements = wanted;
+        const std::int64_t wanted = std::max(std::min(outer * inner, options.most_cut), inner);
+        if (own.elements < (own.is_prepared ? inner : wanted)) {
+            ORRERY_CHECK(!own.is_prepared, "a product cuts more elements than the memory was prepared for");
+            take_cut_memory(own, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wanted))));
         }
-        const Floats high{own.cut, DType::bf16};
-        return {high, high.from(own.elements)};
+        return own;
+    }
+
+    void take_cut_memory(OfStream& own, std::int64_t elements) {
+        own.cut = allocate(2 * elements * size_of(DType::bf16), "products of fp32 and bf16");
+        own.elements = elements;
     }
 };
 
-Products::Products(std::function<std::byte*(std::int64_t)> allocate, std::int64_t most_cut)
-    : impl_(std::make_unique<Impl>()) {
-    impl_->allocate = std::move(allocate);
-    impl_->most_cut = most_cut;
-}
+Products::Products(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 
 Products::~Products() {
     for (const auto& [stream, own] : impl_->streams) {
         if (own.handle != nullptr) impl_->destroy(own.handle);
     }
+}
+
+void Products::prepare(StreamHandle stream, std::int64_t cut_elements) {
+    Impl::OfStream& own = impl_->of(stream);
+    if (cut_elements > 0) impl_->take_cut_memory(own, cut_elements);
+    own.is_prepared = true;
 }
 
 void Products::linear_forward(StreamHandle stream, const LinearShape& shape, ConstFloatRows x, ConstFloats weight,

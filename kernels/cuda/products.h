@@ -18,15 +18,22 @@ namespace orrery::kernels::cuda {
 /// bits if the result is in fp32, and to bf16 if the result is.
 class Products {
   public:
-    /// Elements of an fp32 factor that are cut into bf16 at a time: few enough for the memory, enough to fill a GEMM.
-    static constexpr std::int64_t kMostCut = std::int64_t{1} << 24;
-
-    /// Uses the current device. `allocate` returns device memory that outlives this object, or null. Throws JobError if
-    /// cuBLAS cannot be opened.
-    explicit Products(std::function<std::byte*(std::int64_t bytes)> allocate, std::int64_t most_cut = kMostCut);
+    struct Options {
+        /// Returns device memory that outlives this object, or null.
+        std::function<std::byte*(std::int64_t bytes)> allocate;
+        std::int64_t workspace_bytes = 0;  // of cuBLAS, for each stream; 0: cuBLAS takes its own
+        std::int64_t most_cut = 0;  // elements of an fp32 factor that are cut into bf16 at a time: few enough for the
+                                    // memory, enough to fill a GEMM; a row at least
+    };
+    /// Uses the current device. Throws JobError if cuBLAS cannot be opened.
+    explicit Products(Options options);
     ~Products();
     Products(const Products&) = delete;
     Products& operator=(const Products&) = delete;
+
+    /// Takes the memory for products on this stream, of which those with an fp32 and a bf16 factor cut this many
+    /// elements at a time. A stream without this call takes memory as its products come.
+    void prepare(StreamHandle stream, std::int64_t cut_elements);
 
     void linear_forward(StreamHandle stream, const LinearShape& shape, ConstFloatRows x, ConstFloats weight,
                         ConstFloats bias, FloatRows y);

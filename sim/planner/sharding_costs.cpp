@@ -125,14 +125,20 @@ const CommunicationTimes& ShardingCosts::collective(CommKind kind, PlacementId i
 
 std::int64_t ShardingCosts::context_bytes(const Choice& choice) {
     const topologies::ClusterSpec& cluster = request_.cluster;
+    const std::int64_t fixed = program::fixed_device_memory(cluster.device, request_.implementation).in_use();
+    if (request_.implementation.executable) {  // parts of its communicator of all ranks share the buffers
+        const std::int64_t ranks = choice.tp * choice.cp * choice.dp * choice.pp;
+        const std::int64_t nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
+        return fixed + program::communicator_bytes({.ranks = ranks, .nodes = nodes}, cluster.device);
+    }
     const Groups& groups = groups_of(choice);
     // For a group that does not fit on one node, assume one member on each node: that shape takes the least memory.
     const auto within = [&](std::int64_t ranks, std::int64_t stride) {
         const bool fits = ranks * stride <= cluster.devices_per_node;
         return program::communicator_bytes({.ranks = ranks, .nodes = fits ? 1 : ranks}, cluster.device);
     };
-    std::int64_t bytes = program::fixed_device_memory(cluster.device, request_.implementation).in_use() +
-                         within(choice.tp, 1) + within(choice.cp, choice.tp) + within(choice.ep, choice.tp * choice.cp);
+    std::int64_t bytes =
+        fixed + within(choice.tp, 1) + within(choice.cp, choice.tp) + within(choice.ep, choice.tp * choice.cp);
     const auto add = [&](PlacementId id) {
         if (id == kAlone) return;
         const GroupPlacement& group = placements_[at(id)];

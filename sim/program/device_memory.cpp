@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <set>
 
 #include "core/units.h"
+#include "sim/program/kernel_memory.h"
 
 namespace orrery::program {
 namespace {
-
-/// The workspace that PyTorch gives to cuBLAS (aten/src/ATen/cuda/CublasHandlePool.cpp).
-constexpr std::int64_t kWorkspaceBytes = 4096 * 1024 * 2 + 16 * 1024 * 8;
-constexpr std::int64_t kHopperWorkspaceBytes = 4096 * 1024 * 8;
-constexpr std::int64_t kHopper = 90;
 
 /// Channels of a communicator with one member on each node, and of a pair (NCCL opens two for each network peer of a
 /// send).
@@ -25,26 +22,59 @@ constexpr std::int64_t kChannels = 16;
 /// connection have buffers.
 constexpr std::int64_t kCollectiveConnections = 3;
 
-/// The buffers of the class's communicators, one for each axis on which it communicates.
-std::int64_t communicator_bytes(const Program& program, const RankClass& rank_class) {
-    std::set<GroupAxis> axes;
+CommunicatorShape shape_of(const std::vector<std::int64_t>& members, bool is_pair, std::int64_t devices_per_node) {
+    std::set<std::int64_t> nodes;
+    for (const std::int64_t member : members) nodes.insert(member / devices_per_node);
+    return {std::ssize(members), std::ssize(nodes), is_pair};
+}
+
+template <typename Visit>
+void for_each_communication(const Program& program, const RankClass& rank_class, Visit visit) {
     for (const auto& list : rank_class.segment_lists) {
         for (const Segment& segment : list) {
             for (const Instruction& instruction : program.bodies[segment.body].instructions) {
-                if (instruction.is_communication) axes.insert(instruction.communication.axis);
+                if (instruction.is_communication) visit(instruction);
             }
         }
     }
+}
+
+/// The executor has a communicator of all ranks, whose parts share its buffers, and one for each stream of pipeline
+/// transfers.
+std::int64_t bytes_of_executor(const Program& program, const RankClass& rank_class, std::int64_t rank) {
+    const topologies::ClusterSpec& cluster = program.plan->cluster;
+    bool communicates = false;
+    for (const RankClass& one : program.classes) {
+        for_each_communication(program, one, [&](const Instruction&) { communicates = true; });
+    }
+    if (!communicates) return 0;
+    std::vector<std::int64_t> all(static_cast<std::size_t>(program.world_size()));
+    std::iota(all.begin(), all.end(), 0);
+    std::int64_t bytes = communicator_bytes(shape_of(all, false, cluster.devices_per_node), cluster.device);
+    std::set<Stream> streams;
+    for_each_communication(program, rank_class, [&](const Instruction& instruction) {
+        if (is_pipeline(instruction.stream)) streams.insert(instruction.stream);
+    });
+    for (const Stream stream : streams) {
+        const CommunicatorShape shape = shape_of({rank, program.peer_of(stream, rank)}, true, cluster.devices_per_node);
+        bytes += communicator_bytes(shape, cluster.device);
+    }
+    return bytes;
+}
+
+/// The buffers of the class's communicators, one for each axis on which it communicates.
+std::int64_t communicator_bytes(const Program& program, const RankClass& rank_class) {
+    const topologies::ClusterSpec& cluster = program.plan->cluster;
     const std::int64_t rank = program.mesh->rank_at(
         {.pp = program.classes.size() > 1 && program.plan->parallelism.pp > 1 ? rank_class.pp_index : 0});
-    const topologies::ClusterSpec& cluster = program.plan->cluster;
+    if (program.plan->implementation.executable) return bytes_of_executor(program, rank_class, rank);
+    std::set<GroupAxis> axes;
+    for_each_communication(program, rank_class,
+                           [&](const Instruction& instruction) { axes.insert(instruction.communication.axis); });
     std::int64_t bytes = 0;
     for (const GroupAxis axis : axes) {
-        const std::vector<std::int64_t> members = program.group_of(axis, rank);
-        std::set<std::int64_t> nodes;
-        for (const std::int64_t member : members) nodes.insert(member / cluster.devices_per_node);
-        const CommunicatorShape shape{std::ssize(members), std::ssize(nodes), is_pair(axis)};
-        bytes += communicator_bytes(shape, cluster.device);
+        bytes += communicator_bytes(shape_of(program.group_of(axis, rank), is_pair(axis), cluster.devices_per_node),
+                                    cluster.device);
     }
     return bytes;
 }
@@ -89,7 +119,7 @@ DeviceMemory fixed_device_memory(const topologies::DeviceProfile& device,
                                  const models::Implementation& implementation) {
     DeviceMemory result{.context = std::llround(device.context_gib.value * kGibibyte)};
     if (device.host_runs_compute) return result;
-    result.workspaces = device.compute_capability >= kHopper ? kHopperWorkspaceBytes : kWorkspaceBytes;
+    result.workspaces = gemm_workspace_bytes(device.compute_capability);
     result.runtime = std::llround(implementation.memory.runtime_gib.value * kGibibyte);
     return result;
 }
@@ -112,6 +142,9 @@ DeviceMemory device_memory(const Program& program, const RankClass& rank_class) 
     result.cached = choices.lays_out_ahead
                         ? memory.allocated(false) - result.tensors
                         : std::llround(static_cast<double>(result.allocated()) * choices.cached_share.value);
+    if (program.plan->implementation.executable) {
+        result.workspaces = kernel_memory(program, rank_class).bytes(device.compute_capability);
+    }
     result.communicators = communicator_bytes(program, rank_class);
     return result;
 }

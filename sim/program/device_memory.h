@@ -11,7 +11,7 @@ namespace orrery::program {
 /// reports.
 struct DeviceMemory {
     std::int64_t tensors = 0;        // of layers, optimizer and framework; if the host computes: the whole arena
-    std::int64_t workspaces = 0;     // of cuBLAS, also from the allocator
+    std::int64_t workspaces = 0;     // of cuBLAS, also from the allocator; of the executor: of all kernels
     std::int64_t cached = 0;         // held by the allocator beyond these two
     std::int64_t context = 0;        // of the driver; if the host computes: of the process
     std::int64_t communicators = 0;  // NCCL's buffers

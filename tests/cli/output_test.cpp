@@ -102,6 +102,8 @@ TEST(Output, JsonConformsToItsSchema) {
           {"clusters", "--json"},
           {"clusters", "dgx-h100", "--json"},
           {"clusters", "local", "--json"},
+          {"clusters", std::string(ORRERY_SOURCE_DIR) + "/docs/results/h100-2026-11-27/gpu.cluster.json", "--kernels",
+           "--json"},
           {"topo", "local", "--json"},
           {"topo", "dgx-h100", "--gpus", "512", "--paths", "0", "9", "--json"}}) {
         SCOPED_TRACE(testing::PrintToString(command));

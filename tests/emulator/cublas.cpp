@@ -5,12 +5,31 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "tests/emulator/device.h"
 
+namespace {
+
+/// Memory for the results of parts of a product.
+struct Workspace {
+    void* memory = nullptr;
+    std::size_t bytes = 0;
+    /// So that whoever else keeps values there loses them.
+    void fill() const {
+        constexpr std::size_t kMost = 4096;
+        if (memory == nullptr) return;
+        std::memset(memory, 0xff, std::min(bytes, kMost));
+        emulated::note_write(memory, std::min(bytes, kMost));
+    }
+};
+
+}  // namespace
+
 struct cublasContext {
     cudaStream_t stream = nullptr;
+    Workspace workspace;
 };
 
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
@@ -88,6 +107,18 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
 
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
     handle->stream = stream;
+    handle->workspace = {};  // back to cuBLAS's own
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void* workspace, std::size_t bytes) {
+    constexpr std::uintptr_t kAlignment = 256;
+    if (reinterpret_cast<std::uintptr_t>(workspace) % kAlignment != 0) return CUBLAS_STATUS_INVALID_VALUE;
+    emulated::Device& device = emulated::Device::instance();
+    if (bytes > 0 && (device.place_of(workspace) != emulated::Place::device || !device.is_whole(workspace, bytes))) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    handle->workspace = {workspace, bytes};
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -112,8 +143,10 @@ cublasStatus_t cublasGemmEx_64(cublasHandle_t handle, cublasOperation_t of_a, cu
     if (!left.is_valid() || !right.is_valid() || !result.is_valid()) return CUBLAS_STATUS_INVALID_VALUE;
     // Read at the call, since they are in host memory.
     const float factor = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
+    const Workspace workspace = handle->workspace;
     const cudaError_t error = emulated::Device::instance().queue(handle->stream, [=] {
         if (result.elements() == 0) return emulated::Progress::done;
+        workspace.fill();
         emulated::note_read(left.data, left.bytes());
         emulated::note_read(right.data, right.bytes());
         multiply(turns_a, turns_b, left, right, factor, keep, result);

@@ -13,6 +13,8 @@
 
 FUNCTION(cudaError_t, cudaGetDeviceCount, (int*))
 FUNCTION(cudaError_t, cudaSetDevice, (int))
+FUNCTION(cudaError_t, cudaGetDevice, (int*))
+FUNCTION(cudaError_t, cudaDeviceGetAttribute, (int*, cudaDeviceAttr, int))
 FUNCTION(cudaError_t, cudaGetDeviceProperties, (cudaDeviceProp*, int))
 FUNCTION(cudaError_t, cudaDeviceGetPCIBusId, (char*, int, int))
 FUNCTION(cudaError_t, cudaDriverGetVersion, (int*))
@@ -41,6 +43,7 @@ FUNCTION(cudaError_t, cudaEventElapsedTime, (float*, cudaEvent_t, cudaEvent_t))
 FUNCTION(cublasStatus_t, cublasCreate_v2, (cublasHandle_t*))
 FUNCTION(cublasStatus_t, cublasDestroy_v2, (cublasHandle_t))
 FUNCTION(cublasStatus_t, cublasSetStream_v2, (cublasHandle_t, cudaStream_t))
+FUNCTION(cublasStatus_t, cublasSetWorkspace_v2, (cublasHandle_t, void*, std::size_t))
 FUNCTION(cublasStatus_t, cublasSetMathMode, (cublasHandle_t, cublasMath_t))
 FUNCTION(cublasStatus_t, cublasGemmEx_64,
          (cublasHandle_t, cublasOperation_t, cublasOperation_t, std::int64_t, std::int64_t, std::int64_t, const void*,

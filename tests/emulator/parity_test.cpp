@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "sim/program/kernel_memory.h"
 #include "tests/parity/job.h"
 #include "tests/parity/plans.h"
 #include "tests/parity/record_checks.h"
@@ -18,6 +19,8 @@ namespace {
 
 constexpr std::int64_t kEmulatedSteps = 3;
 constexpr int kSeeds = 3;
+/// CUDA tells times since an event as a float of milliseconds, which are a second at most.
+constexpr std::int64_t kResolution_ps = 200'000;
 
 /// How far GPU ranks may be from CPU ranks, relatively. Both round to bf16 at the same places, but sums that differ in
 /// their last bits may be rounded to other numbers.
@@ -78,6 +81,38 @@ void expect_gradients(const exec::GlobalTensors& got, const exec::GlobalTensors&
     }
 }
 
+/// Streams of pipeline transfers of the class.
+std::int64_t pipeline_streams(const program::Program& program, const program::RankClass& ranks) {
+    std::set<program::Stream> streams;
+    for (const auto& segments : ranks.segment_lists) {
+        for (const program::Segment& segment : segments) {
+            for (const program::Instruction& one : program.bodies[segment.body].instructions) {
+                if (one.is_communication && is_pipeline(one.stream)) streams.insert(one.stream);
+            }
+        }
+    }
+    return std::ssize(streams);
+}
+
+/// A device holds what the Program predicts: tensors, memory of kernels, a communicator of all ranks, and one for each
+/// stream of pipeline transfers. Parts of communicators take some multiples of kPartBytes.
+void expect_memory_of_program(const program::Program& program, const program::RunRecord& record) {
+    constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
+    // Of the emulated device.
+    constexpr std::int64_t kContextBytes = 300 * kMebibyte, kOwnBytes = 48 * kMebibyte, kPartBytes = 2 * kMebibyte;
+    constexpr std::int64_t kCapability = 80;
+    constexpr std::int64_t kMostRounding = std::int64_t{1} << 16;  // of the arena's regions and of blocks
+    for (const program::RankRecord& rank : record.ranks) {
+        const program::RankClass& ranks = program.classes[rank.rank_class];
+        const std::int64_t communicators = (program.world_size() > 1 ? 1 : 0) + pipeline_streams(program, ranks);
+        const std::int64_t rest = rank.memory_peak_bytes - kContextBytes - ranks.memory.allocated(false) -
+                                  program::kernel_memory(program, ranks).bytes(kCapability) - communicators * kOwnBytes;
+        EXPECT_GE(rest, 0) << "rank " << rank.rank;
+        EXPECT_LT(rest, kOwnBytes) << "rank " << rank.rank;
+        EXPECT_LT(rest % kPartBytes, kMostRounding) << "rank " << rank.rank << ": " << rest;
+    }
+}
+
 Job emulated_job(const program::Plan& plan, int seed) {
     // With the last seed a device holds one collective at a time of those that share resources, as NCCL does.
     return Job(plan, {.program = ORRERY_EMULATED,
@@ -97,7 +132,8 @@ void compare_with_cpu(const program::Plan& plan, const std::vector<int>& seeds) 
         EXPECT_NEAR(got.losses[step], expected.losses[step], tolerance.loss * expected.losses[step]) << "step " << step;
     }
     expect_bytes_of_program(gpu.program(), got);
-    expect_order_of_program(gpu.program(), got);
+    expect_order_of_program(gpu.program(), got, kResolution_ps);
+    expect_memory_of_program(gpu.program(), got);
     // Later gradients belong to weights that rounding has already changed.
     cpu.run(1, {"--on-cpu"});
     gpu.run(1);
@@ -106,7 +142,7 @@ void compare_with_cpu(const program::Plan& plan, const std::vector<int>& seeds) 
         Job other = emulated_job(plan, seeds[i]);
         other.run(kEmulatedSteps);
         EXPECT_EQ(other.record().losses, got.losses) << "seed " << seeds[i];
-        expect_order_of_program(other.program(), other.record());
+        expect_order_of_program(other.program(), other.record(), kResolution_ps);
     }
 }
 

@@ -96,6 +96,19 @@ cudaError_t cudaSetDevice(int index) {
     return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int* index) {
+    if (const cudaError_t error = ready(); error != cudaSuccess) return said(error);
+    *index = selected;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
+    if (const cudaError_t error = ready(); error != cudaSuccess) return said(error);
+    if (index < 0 || index >= static_cast<int>(visible().size())) return said(cudaErrorInvalidDevice);
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : 0;  // an A100's, which has all that is emulated
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index) {
     if (const cudaError_t error = ready(); error != cudaSuccess) return said(error);
     if (index < 0 || index >= static_cast<int>(visible().size())) return said(cudaErrorInvalidDevice);

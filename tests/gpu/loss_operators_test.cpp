@@ -1,4 +1,4 @@
-// Cross entropy over parts of a vocabulary with padding, in all forms.
+// Operators on parts of a vocabulary with padding: cross entropy in all forms, and the gradient of embeddings.
 #include "tests/gpu/bare_operator.h"
 #include "tests/gpu/operators_fixture.h"
 
@@ -73,6 +73,23 @@ TEST_F(LossOperatorsOnGpu, BackwardPass) {
                         .in(int32, {kRows})
                         .in(weight, {kColumns, kHidden})
                         .in_place(0));
+        }
+    }
+}
+
+/// More rows than threads of a block, in which tokens come again and again. Widths that are and are not multiples of
+/// four.
+TEST_F(LossOperatorsOnGpu, EmbeddingGradientsOfManyRows) {
+    constexpr std::int64_t kManyRows = 700;
+    for (const std::int64_t columns : {std::int64_t{4}, kColumns}) {
+        model_.vocab = 2 * columns - 1;
+        for (const std::int64_t width : {70, 72}) {
+            for (const DType type : {fp32, bf16}) {
+                const models::Operator op{
+                    .kind = OpKind::embedding_backward, .rows = kManyRows, .n = columns, .k = width};
+                compare(
+                    BareOperator(op).in(type, {kManyRows, width}).in(int32, {kManyRows}).out(fp32, {columns, width}));
+            }
         }
     }
 }

@@ -54,7 +54,8 @@ class ProductsOperatorsOnGpu : public OnGpu {
         return values;
     }
     [[nodiscard]] Products products(std::int64_t most_cut) {
-        return Products([this](std::int64_t bytes) { return device_->allocate(bytes); }, most_cut);
+        return Products(
+            {.allocate = [this](std::int64_t bytes) { return device_->allocate(bytes); }, .most_cut = most_cut});
     }
     [[nodiscard]] kernels::cuda::StreamHandle stream() const { return {stream_}; }
 
@@ -70,7 +71,7 @@ void expect_near(const std::vector<float>& a, const std::vector<float>& b, const
 }
 
 TEST_F(ProductsOperatorsOnGpu, PartsOfAFactorMakeTheWholeResult) {
-    Products whole = products(Products::kMostCut), parts = products(100);
+    Products whole = products(program::kMostCutElements), parts = products(100);
     const Floats narrow_x = numbers(kRows * kIn, DType::bf16), wide_dy = numbers(kRows * kOut, DType::fp32);
     const Floats narrow_weight = numbers(kOut * kIn, DType::bf16), wide_weight = numbers(kOut * kIn, DType::fp32);
     std::vector<std::vector<float>> y, dx, dweight;

@@ -71,8 +71,11 @@ PerStream<Expected> expected_of(const Program& program, const program::RankClass
 /// Checks one rank's spans against the instructions of the Program.
 class Timeline {
   public:
-    Timeline(const Program& program, const program::RankRecord& record)
-        : program_(program), class_(program.classes[record.rank_class]), record_(record) {}
+    Timeline(const Program& program, const program::RankRecord& record, std::int64_t resolution_ps)
+        : program_(program),
+          class_(program.classes[record.rank_class]),
+          record_(record),
+          resolution_ps_(resolution_ps) {}
 
     void check() {
         std::size_t next = 0;
@@ -114,15 +117,15 @@ class Timeline {
 
     void check_times(const program::Instruction& instruction, const Span& span, const Span* before) const {
         const std::string key = key_of(program_, record_.rank_class, span);
-        EXPECT_LE(span.ready_ps, span.begin_ps) << key;
-        EXPECT_LE(span.begin_ps, span.end_ps) << key;
+        EXPECT_LE(span.ready_ps, span.begin_ps + resolution_ps_) << key;
+        EXPECT_LE(span.begin_ps, span.end_ps + resolution_ps_) << key;
         if (before != nullptr) {
-            EXPECT_LE(before->end_ps, span.ready_ps)
+            EXPECT_LE(before->end_ps, span.ready_ps + resolution_ps_)
                 << key << " is ready before the end of " << key_of(program_, record_.rank_class, *before);
         }
         for (const InstructionIndex earlier : instruction.after) {
             const Span& needed = record_.spans[body_begin_ + earlier.position()];
-            EXPECT_LE(needed.end_ps, span.ready_ps)
+            EXPECT_LE(needed.end_ps, span.ready_ps + resolution_ps_)
                 << key << " does not wait for " << key_of(program_, record_.rank_class, needed);
         }
     }
@@ -135,7 +138,7 @@ class Timeline {
         for (std::int32_t w = 0; w < action.wait_count; ++w) {
             const program::Wait& wait = class_.waits[static_cast<std::size_t>(action.first_wait + w)];
             if (wait.steps_back > 0 || !wait.holds(stream)) continue;  // the record has the spans of one step only
-            EXPECT_LE(ends_[wait.action][wait.stream], span.ready_ps)
+            EXPECT_LE(ends_[wait.action][wait.stream], span.ready_ps + resolution_ps_)
                 << key_of(program_, record_.rank_class, span) << " does not wait for action " << wait.action.value()
                 << " on " << name_of(wait.stream);
         }
@@ -149,7 +152,7 @@ class Timeline {
         const program::Segment& segment = class_.segment_lists[action.segments][span.segment];
         for (std::int32_t w = 0; w < segment.wait_count; ++w) {
             const program::SegmentWait& wait = class_.segment_waits[static_cast<std::size_t>(segment.first_wait + w)];
-            EXPECT_LE(segment_ends_[wait.segment][wait.stream], span.ready_ps)
+            EXPECT_LE(segment_ends_[wait.segment][wait.stream], span.ready_ps + resolution_ps_)
                 << key_of(program_, record_.rank_class, span) << " does not wait for segment " << wait.segment.value()
                 << " on " << name_of(wait.stream);
         }
@@ -159,6 +162,7 @@ class Timeline {
     const Program& program_;
     const program::RankClass& class_;
     const program::RankRecord& record_;
+    std::int64_t resolution_ps_;
     std::size_t body_begin_ = 0;                      // first span of the current body
     IndexedVector<ActionIndex, Ends> ends_;           // by action: the last end on each stream so far
     IndexedVector<SegmentIndex, Ends> segment_ends_;  // the same by segment of the current action
@@ -213,11 +217,11 @@ void expect_bytes_of_program(const Program& program, const program::RunRecord& r
     }
 }
 
-void expect_order_of_program(const Program& program, const program::RunRecord& record) {
+void expect_order_of_program(const Program& program, const program::RunRecord& record, std::int64_t resolution_ps) {
     ASSERT_EQ(static_cast<std::int64_t>(record.ranks.size()), program.world_size());
     for (const program::RankRecord& rank : record.ranks) {
         SCOPED_TRACE("rank " + std::to_string(rank.rank));
-        Timeline(program, rank).check();
+        Timeline(program, rank, resolution_ps).check();
         if (testing::Test::HasFatalFailure()) return;
     }
 }

@@ -10,7 +10,8 @@ namespace orrery::parity {
 void expect_bytes_of_program(const program::Program& program, const program::RunRecord& record);
 
 /// Expects that each rank ran each stream's instructions in the Program's order, one after the other, and none before
-/// its dependencies.
-void expect_order_of_program(const program::Program& program, const program::RunRecord& record);
+/// its dependencies. `resolution_ps`: of the clock, by which a time may be off.
+void expect_order_of_program(const program::Program& program, const program::RunRecord& record,
+                             std::int64_t resolution_ps = 0);
 
 }  // namespace orrery::parity

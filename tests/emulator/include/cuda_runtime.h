@@ -84,6 +84,7 @@ using cudaEvent_t = CUevent_st*;
 using dim3 = ::emulated::Extent;
 
 /// Of NVIDIA's structures only the members that Orrery uses.
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
 struct cudaDeviceProp {
     char name[256];
 };
@@ -95,6 +96,8 @@ struct cudaLaunchConfig_t {
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
 cudaError_t cudaDriverGetVersion(int* version);

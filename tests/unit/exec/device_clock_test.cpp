@@ -41,6 +41,17 @@ TEST(DeviceClock, IsContinuousAtANewAnchor) {
     EXPECT_NEAR(static_cast<double>(clock.time_ns(1000) - at), 1e9 + 60.0 * kMicrosecond_ns, 1.0);
 }
 
+/// Two anchors a second apart: what was being made up for before the second one counts for events before it, too.
+TEST(DeviceClock, EarlierEventsKeepTheirTimesWhileADifferenceIsMadeUpFor) {
+    DeviceClock clock(0);
+    clock.advance(1000, 1'000'050'000);
+    const std::int64_t before = clock.time_ns(900), long_before = clock.time_ns(10);
+    clock.advance(1000, {});
+    EXPECT_EQ(clock.time_ns(-100), before);
+    EXPECT_EQ(clock.time_ns(-990), long_before);
+    EXPECT_LE(clock.time_ns(-0.001), clock.time_ns(0));
+}
+
 TEST(DeviceClock, RunsOnWithoutAComparison) {
     DeviceClock clock(7);
     clock.advance(1500, {});

@@ -73,6 +73,19 @@ TEST(DeviceMemory, CommunicatorsDependOnMembersAndNodes) {
     EXPECT_GT(bytes({.tp = 2, .pp = 2}), bytes({.tp = 2}));
 }
 
+/// The executor splits the communicator of all ranks, and the parts share its buffers; others have one for each axis.
+TEST(DeviceMemory, PartsOfTheExecutorsCommunicatorShareBuffers) {
+    const std::int64_t in_node = 3 * 16 * kNcclConnectionBytes;
+    const auto bytes = [](const char* implementation, std::int64_t pp) {
+        return first_stage(gpu_plan({.dp = 2, .tp = 2, .pp = pp, .implementation = implementation, .bf16 = true}))
+            .communicators;
+    };
+    EXPECT_EQ(bytes("orrery", 1), in_node);
+    EXPECT_EQ(bytes("megatron-core", 1), 2 * in_node);
+    // Two directions of transfers between two stages.
+    EXPECT_EQ(bytes("orrery", 2), in_node + 2 * 2 * kNcclConnectionBytes);
+}
+
 std::int64_t framework_bytes(const Plan& plan) {
     return lower(plan).classes[0].memory.framework;
 }
