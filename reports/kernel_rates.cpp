@@ -83,14 +83,14 @@ std::string kernel_rates_text(const topologies::DeviceProfile& device) {
                        format_percent(rate.median_share), bound_of(rate)});
     }
     return table.to_text() +
-           "largest: time of the sample that must take the longest; attainable: what memory and arithmetic allow for it;\n"
+           "largest: time of the sample that must take the longest; attainable: what memory and arithmetic allow for "
+           "it;\n"
            "median share: over all samples, of which small ones lie in caches or wait for launches\n";
 }
 
 std::string kernel_rates_json(const topologies::DeviceProfile& device) {
-    nlohmann::ordered_json json{{"schema", "orrery.kernel_rates/1"},
-                                {"device", device.name},
-                                {"kernels", nlohmann::ordered_json::array()}};
+    nlohmann::ordered_json json{
+        {"schema", "orrery.kernel_rates/1"}, {"device", device.name}, {"kernels", nlohmann::ordered_json::array()}};
     for (const KernelRate& rate : kernel_rates(device)) {
         json["kernels"].push_back({{"op", rate.op},
                                    {"dtype", name_of(rate.dtype)},

@@ -22,8 +22,8 @@ struct KernelRate {
     [[nodiscard]] double share() const { return attainable_s / seconds; }
 };
 
-/// Bytes are those that an operator states to read and write, those of a product its operands and result once. The least
-/// share first. Empty if nothing was timed on the device.
+/// Bytes are those that an operator states to read and write, those of a product its operands and result once. The
+/// least share first. Empty if nothing was timed on the device.
 [[nodiscard]] std::vector<KernelRate> kernel_rates(const topologies::DeviceProfile& device);
 
 [[nodiscard]] std::string kernel_rates_text(const topologies::DeviceProfile& device);

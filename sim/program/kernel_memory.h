@@ -33,8 +33,7 @@ struct KernelMemory {
 inline constexpr std::int64_t kMostCutElements = std::int64_t{1} << 24;
 /// Elements that are cut at a time from a factor with `outer` rows or columns of `inner` elements, over which the
 /// product sums. At least one row.
-[[nodiscard]] std::int64_t cut_elements(std::int64_t outer, std::int64_t inner,
-                                        std::int64_t most = kMostCutElements);
+[[nodiscard]] std::int64_t cut_elements(std::int64_t outer, std::int64_t inner, std::int64_t most = kMostCutElements);
 
 /// cuBLAS's workspace, as PyTorch gives it (aten/src/ATen/cuda/CublasHandlePool.cpp). 90: compute capability 9.0.
 [[nodiscard]] std::int64_t gemm_workspace_bytes(std::int64_t compute_capability);

@@ -63,6 +63,7 @@ void Exchange::write(std::size_t bytes) const {
     for (std::size_t block = 0; block < blocks_in(*comm, wish.kind); ++block) {
         const std::byte* const from = in + block * block_bytes + done;
         note_read(from, bytes);
+        const OwnAccesses own;
         std::memcpy(comm->meeting.chunk(comm->rank) + block * bytes, from, bytes);
     }
 }
@@ -81,6 +82,7 @@ void Exchange::copy_blocks(std::size_t bytes) const {
     const bool for_me = wish.kind == all_to_all || wish.kind == scatter;
     const std::size_t offset = for_me ? static_cast<std::size_t>(comm->rank) * bytes : 0;
     const std::size_t blocks = blocks_out(*comm, wish.kind);
+    const OwnAccesses own;
     for (std::size_t block = 0; block < blocks; ++block) {
         const int from = blocks > 1 ? static_cast<int>(block) : wish.root;
         std::memcpy(out + block * block_bytes + done, comm->meeting.chunk(from) + offset, bytes);
@@ -137,6 +139,7 @@ bool MessageGroup::advance(Message& message) const {
             if (box.read < box.written) return false;
             if (bytes == 0) return true;
             note_read(message.memory + message.done, bytes);
+            const OwnAccesses own;
             std::memcpy(box.memory, message.memory + message.done, bytes);
             box.message_bytes = message.bytes;
             message.done += bytes;
@@ -150,6 +153,7 @@ bool MessageGroup::advance(Message& message) const {
                     std::to_string(message.bytes));
             }
             note_write(message.memory + message.done, bytes);
+            const OwnAccesses own;
             std::memcpy(message.memory + message.done, box.memory, bytes);
             message.done += bytes;
             ++box.read;

@@ -13,6 +13,10 @@
 extern "C" {
 void __tsan_read_range(void* memory, unsigned long bytes);
 void __tsan_write_range(void* memory, unsigned long bytes);
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
 }
 #endif
 
@@ -66,6 +70,26 @@ inline void acquire([[maybe_unused]] void* place) {
     __tsan_acquire(place);
 #endif
 }
+
+/// While it lives, calls of memcpy, which ThreadSanitizer sees in code that is not instrumented, too, are accesses of
+/// the emulator to its own data.
+class OwnAccesses {
+  public:
+    OwnAccesses() {
+#if defined(EMULATED_FINDS_RACES)
+        AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+        AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+#endif
+    }
+    ~OwnAccesses() {
+#if defined(EMULATED_FINDS_RACES)
+        AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+        AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+#endif
+    }
+    OwnAccesses(const OwnAccesses&) = delete;
+    OwnAccesses& operator=(const OwnAccesses&) = delete;
+};
 
 /// For AddressSanitizer: before and after a switch to another stack.
 inline void before_switch([[maybe_unused]] void** own, [[maybe_unused]] const void* bottom,
