@@ -99,6 +99,9 @@ std::vector<Verdict> verdicts_on(const program::Plan& plan, const std::string& s
     const program::Program program = proven_program(plan);
     std::string refused_by_gpus;
     try {
+        if (plan.cluster.device.host_runs_compute) {
+            throw InputError(source, "/cluster", plan.cluster.name, "a cluster of GPUs");
+        }
         exec::check_runs_on_gpu(program, source);
     } catch (const InputError& error) {
         refused_by_gpus = without_prefix(error.what(), prefix);

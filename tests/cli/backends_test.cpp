@@ -56,6 +56,10 @@ TEST(Backends, OfOnePlan) {
     EXPECT_EQ(refused.at("outcome"), "refused");
     EXPECT_TRUE(refused.at("reason").get<std::string>().starts_with("/model/head_dim: got 264")) << refused;
     EXPECT_EQ(wide[0].at("backends").at("cuda_emulated"), refused);
+    const json local = backends(here, {here.write("local.plan.json", local_plan())}).at("plans").at(0).at("backends");
+    EXPECT_EQ(local.at("cpu").at("outcome"), "runs");
+    EXPECT_EQ(local.at("cuda"),
+              json({{"outcome", "refused"}, {"reason", "/cluster: got local; allowed: a cluster of GPUs"}}));
     expect_refused(here.run({"backends", "absent.plan.json"}), 2, {"absent.plan.json"});
 }
 
