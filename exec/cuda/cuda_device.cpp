@@ -14,6 +14,7 @@
 #include "exec/cuda/communicators.h"
 #include "exec/cuda/cuda_operators.h"
 #include "exec/device/device_clock.h"
+#include "exec/host_memory.h"
 
 namespace orrery::exec {
 namespace {
@@ -98,6 +99,11 @@ class CudaDevice : public Device {
     }
 
     void prepare(const program::KernelMemory& memory, const models::ModelSpec& model) override {
+        const std::int64_t bytes = memory.bytes(operators_->compute_capability()), free = free_bytes();
+        if (bytes - program::KernelMemory::kSmallBytes > free) {  // the small part is taken already
+            throw JobError("kernels need " + gib_text(bytes) + " beside the tensors, and the device has " +
+                           gib_text(free) + " of free memory");
+        }
         operators_->prepare(memory, model, [this](Stream which) { return kernels::cuda::StreamHandle{stream(which)}; });
     }
 

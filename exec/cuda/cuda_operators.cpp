@@ -32,7 +32,7 @@ using models::WorkClass;
 }
 
 /// Of the current device, times ten.
-std::int64_t compute_capability() {
+std::int64_t capability_of_device() {
     int device = 0, major = 0, minor = 0;
     check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
@@ -175,13 +175,14 @@ void run_optimizer(k::StreamHandle stream, const Operator& op, const DeviceOpera
 }  // namespace
 
 CudaOperators::CudaOperators(std::function<std::byte*(std::int64_t)> allocate)
-    : allocate_([this, allocate = std::move(allocate)](std::int64_t bytes) {
+    : compute_capability_(capability_of_device()),
+      allocate_([this, allocate = std::move(allocate)](std::int64_t bytes) {
           ORRERY_CHECK(!is_prepared_, "an operator takes device memory that was not prepared");
           return allocate(bytes);
       }),
       tables_(allocate_, [this](std::int64_t bytes) { return small(bytes); }),
       products_({.allocate = allocate_,
-                 .workspace_bytes = program::gemm_workspace_bytes(compute_capability()),
+                 .workspace_bytes = program::gemm_workspace_bytes(compute_capability_),
                  .most_cut = program::kMostCutElements}) {
     partial_sums_ = reinterpret_cast<double*>(small(k::kPartialSums * static_cast<std::int64_t>(sizeof(double))));
 }

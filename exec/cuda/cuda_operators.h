@@ -32,6 +32,8 @@ class CudaOperators {
     void run(kernels::cuda::StreamHandle stream, const models::Operator& op, const OperatorPointers& at,
              const OperatorContext& context);
 
+    /// Of the device, times ten.
+    [[nodiscard]] std::int64_t compute_capability() const { return compute_capability_; }
     /// Some zeroed memory, which operators overwrite.
     [[nodiscard]] double* partial_sums() const { return partial_sums_; }
 
@@ -43,6 +45,7 @@ class CudaOperators {
     /// Zeros in device memory: the correction of router scores, which load balancing would adjust between steps.
     const float* zeros(std::int64_t elements);
 
+    std::int64_t compute_capability_;
     std::function<std::byte*(std::int64_t)> allocate_;
     bool is_prepared_ = false;
     std::byte* small_ = nullptr;
