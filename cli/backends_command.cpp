@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "cli/child.h"
 #include "cli/commands.h"
 #include "cli/plan_kinds.h"
+#include "cli/progress_line.h"
 #include "core/enum_names.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -41,10 +43,10 @@ constexpr std::array<BackendColumn, 3> kBackends{{
 }};
 
 enum class Outcome : std::uint8_t {
-    runs,  // it accepts the plan
+    runs,  // accepts the plan
     refused,
-    ran,  // with --run
-    failed,
+    ran,     // a step, with --run
+    failed,  // in that step
     absent,  // this machine or this build lacks the backend, or devices for all ranks
 };
 constexpr auto kOutcomeNames = name_table<Outcome::absent>({"runs", "refused", "ran", "failed", "not here"});
@@ -131,9 +133,13 @@ std::vector<PlanRow> plan_rows(const BackendsOptions& options) {
         rows.push_back({"plan", plan.name, verdicts_on(plan, options.plan, options)});
         return rows;
     }
-    for (const PlanKind& kind : plan_kinds()) {
+    const std::vector<PlanKind> kinds = plan_kinds();
+    const auto show = options.run ? status_line() : std::function<void(const std::string&)>();
+    for (const PlanKind& kind : kinds) {
+        if (show) show(fmt::format("{} of {}: {}", rows.size() + 1, kinds.size(), kind.plan.name));
         rows.push_back({kind.choice, kind.value, verdicts_on(kind.plan, kind.plan.name, options)});
     }
+    if (show) show("");
     return rows;
 }
 

@@ -231,23 +231,17 @@ models::ModelSpec narrow_model_like(models::ModelSpec model) {
     model.rope_theta = 10000;
     model.left_out.clear();
     model.left_out_prediction_layers = 0;
-    models::ModelSpec::RopeScaling& scaling = model.rope_scaling;
-    scaling.original_max_positions = std::min<std::int64_t>(scaling.original_max_positions, 64);
+    const auto at_most = [](std::int64_t most, auto&... sizes) { ((sizes = std::min(sizes, most)), ...); };
     models::MixtureOfExperts& moe = model.moe;
-    moe.expert_count = std::min<std::int64_t>(moe.expert_count, 8);
-    moe.top_k = std::min<std::int64_t>(moe.top_k, 2);
-    moe.expert_ffn_hidden = std::min<std::int64_t>(moe.expert_ffn_hidden, 32);
-    moe.shared_ffn_hidden = std::min<std::int64_t>(moe.shared_ffn_hidden, 32);
-    moe.first_dense_layers = std::min<std::int64_t>(moe.first_dense_layers, 1);
-    moe.layer_interval = std::min<std::int64_t>(moe.layer_interval, 2);
-    moe.expert_groups = std::min<std::int64_t>(moe.expert_groups, 2);
-    moe.top_k_groups = std::min<std::int64_t>(moe.top_k_groups, 1);
+    at_most(8, moe.expert_count);
+    at_most(2, moe.top_k, moe.layer_interval, moe.expert_groups);
+    at_most(1, moe.first_dense_layers, moe.top_k_groups);
+    at_most(32, moe.expert_ffn_hidden, moe.shared_ffn_hidden);
     models::LatentAttention& latent = model.latent;
-    latent.q_lora_rank = std::min<std::int64_t>(latent.q_lora_rank, 32);
-    latent.kv_lora_rank = std::min<std::int64_t>(latent.kv_lora_rank, 16);
-    latent.nope_head_dim = std::min<std::int64_t>(latent.nope_head_dim, 8);
-    latent.rope_head_dim = std::min<std::int64_t>(latent.rope_head_dim, 8);
-    latent.v_head_dim = std::min<std::int64_t>(latent.v_head_dim, 8);
+    at_most(32, latent.q_lora_rank);
+    at_most(16, latent.kv_lora_rank);
+    at_most(8, latent.nope_head_dim, latent.rope_head_dim, latent.v_head_dim);
+    at_most(64, model.rope_scaling.original_max_positions);
     return model;
 }
 

@@ -82,11 +82,15 @@ std::string search_words(const sim::SearchProgress& progress) {
     return text + ", the rest at least " + reports::format_seconds(progress.least_open_s);
 }
 
-std::function<void(const sim::SearchProgress&)> search_line() {
+std::function<void(const std::string&)> status_line() {
     if (isatty(STDERR_FILENO) == 0) return {};
-    return [](const sim::SearchProgress& progress) {
-        progress.is_over ? say(kEraseLine) : show_line(search_words(progress));
-    };
+    return [](const std::string& text) { text.empty() ? say(kEraseLine) : show_line(text); };
+}
+
+std::function<void(const sim::SearchProgress&)> search_line() {
+    auto show = status_line();
+    if (!show) return {};
+    return [show](const sim::SearchProgress& progress) { show(progress.is_over ? "" : search_words(progress)); };
 }
 
 }  // namespace orrery::cli

@@ -37,6 +37,10 @@ class ProgressLine {
     Clock::time_point first_seen_, shown_;
 };
 
+/// Shows a text in place of the one before it on standard error, and erases it if the text is empty. Empty unless
+/// standard error is a terminal.
+[[nodiscard]] std::function<void(const std::string&)> status_line();
+
 /// "megatron-core: 7,012,345 of 7,638,174 plans decided, 3,210,000 a second; best 38.6 s, the rest at least 37.9 s".
 [[nodiscard]] std::string search_words(const sim::SearchProgress& progress);
 

@@ -1,6 +1,7 @@
 #include "models/model_spec.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 
@@ -95,6 +96,11 @@ double core_flops(const ModelSpec& m, std::int64_t sequence_length, FlopsConvent
 }
 
 }  // namespace
+
+std::int64_t ModelSpec::rotary_width() const {
+    if (has_latent_attention()) return latent.rope_head_dim;
+    return std::llround(rotary_fraction * static_cast<double>(head_dim));
+}
 
 ParameterCounts parameter_counts(const ModelSpec& m) {
     ParameterCounts counts;

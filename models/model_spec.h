@@ -110,6 +110,8 @@ struct ModelSpec {
     [[nodiscard]] std::int64_t attention_out_width() const {
         return has_latent_attention() ? heads * latent.v_head_dim : q_width();
     }
+    /// Rotated elements of a head, where positions are rotary.
+    [[nodiscard]] std::int64_t rotary_width() const;
     [[nodiscard]] bool has_experts() const { return moe.expert_count > 0; }
     [[nodiscard]] bool has_latent_attention() const { return latent.kv_lora_rank > 0; }
     /// Whether block `layer` (0..layers-1) has experts in place of its MLP.

@@ -12,7 +12,6 @@
 #include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
 #include "models/operator_table.h"
-#include "sim/program/kernel_memory.h"
 
 namespace orrery::exec {
 namespace {
@@ -282,7 +281,7 @@ const CpuOperators::RotaryTable& CpuOperators::rotary_table(const models::ModelS
 void CpuOperators::rotate(const Operator& op, const Operands& o, const OperatorPointers& at,
                           const OperatorContext& context) {
     const models::ModelSpec& model = *context.model;
-    const std::int64_t width = program::rotary_width(op, model);
+    const std::int64_t width = model.rotary_width();
     const RotaryTable& table = rotary_table(model, op.sequence, width);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     const kernels::Rotation rotation{.positions = positions,

@@ -6,7 +6,6 @@
 #include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
 #include "kernels/cuda/kernels.h"
-#include "sim/program/kernel_memory.h"
 
 namespace orrery::exec {
 
@@ -33,7 +32,7 @@ void run_position_backward(k::StreamHandle stream, const Operator& op, const Dev
 void run_rotation(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
                   const OperatorContext& context, DeviceTables& tables) {
     const models::ModelSpec& model = *context.model;
-    const std::int64_t width = program::rotary_width(op, model);
+    const std::int64_t width = model.rotary_width();
     const DeviceTables::Rotary table = tables.rotary(stream, model, op.sequence, width);
     const std::vector<kernels::PositionRun> positions = positions_of(op, context);
     const kernels::Rotation rotation{.positions = positions,

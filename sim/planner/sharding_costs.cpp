@@ -128,8 +128,8 @@ std::int64_t ShardingCosts::context_bytes(const Choice& choice) {
     const std::int64_t fixed = program::fixed_device_memory(cluster.device, request_.implementation).in_use();
     if (request_.implementation.executable) {  // parts of its communicator of all ranks share the buffers
         const std::int64_t ranks = choice.tp * choice.cp * choice.dp * choice.pp;
-        const std::int64_t nodes = (ranks + cluster.devices_per_node - 1) / cluster.devices_per_node;
-        return fixed + program::communicator_bytes({.ranks = ranks, .nodes = nodes}, cluster.device);
+        return fixed +
+               program::communicator_bytes(program::shape_of_all(ranks, cluster.devices_per_node), cluster.device);
     }
     const Groups& groups = groups_of(choice);
     // For a group that does not fit on one node, assume one member on each node: that shape takes the least memory.

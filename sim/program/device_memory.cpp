@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <numeric>
 #include <set>
 
 #include "core/units.h"
@@ -48,9 +47,8 @@ std::int64_t bytes_of_executor(const Program& program, const RankClass& rank_cla
         for_each_communication(program, one, [&](const Instruction&) { communicates = true; });
     }
     if (!communicates) return 0;
-    std::vector<std::int64_t> all(static_cast<std::size_t>(program.world_size()));
-    std::iota(all.begin(), all.end(), 0);
-    std::int64_t bytes = communicator_bytes(shape_of(all, false, cluster.devices_per_node), cluster.device);
+    std::int64_t bytes =
+        communicator_bytes(shape_of_all(program.world_size(), cluster.devices_per_node), cluster.device);
     std::set<Stream> streams;
     for_each_communication(program, rank_class, [&](const Instruction& instruction) {
         if (is_pipeline(instruction.stream)) streams.insert(instruction.stream);
@@ -113,6 +111,10 @@ std::int64_t communicator_bytes(const CommunicatorShape& shape, const topologies
     }
     const std::int64_t channels = device.nccl ? device.nccl->channels : 0;
     return kCollectiveConnections * (channels > 0 ? channels : kChannels) * kNcclConnectionBytes;
+}
+
+CommunicatorShape shape_of_all(std::int64_t ranks, std::int64_t devices_per_node) {
+    return {.ranks = ranks, .nodes = (ranks + devices_per_node - 1) / devices_per_node};
 }
 
 DeviceMemory fixed_device_memory(const topologies::DeviceProfile& device,

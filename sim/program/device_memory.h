@@ -29,6 +29,8 @@ struct CommunicatorShape {
 };
 /// The buffers that NCCL allocates on one rank for a communicator.
 [[nodiscard]] std::int64_t communicator_bytes(const CommunicatorShape& shape, const topologies::DeviceProfile& device);
+/// The communicator of all ranks, which fill one node after the other.
+[[nodiscard]] CommunicatorShape shape_of_all(std::int64_t ranks, std::int64_t devices_per_node);
 /// The kinds that do not depend on the plan: context, workspaces, runtime.
 [[nodiscard]] DeviceMemory fixed_device_memory(const topologies::DeviceProfile& device,
                                                const models::Implementation& implementation);

@@ -1,7 +1,6 @@
 #include "sim/program/kernel_memory.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/units.h"
 
@@ -38,7 +37,7 @@ void add(const Program& program, const Body& body, Stream stream, const Operator
         }
         case OpKind::rope_forward:
         case OpKind::rope_backward:
-            memory.rotary_tables.emplace(op.sequence, rotary_width(op, program.plan->model));
+            memory.rotary_tables.emplace(op.sequence, program.plan->model.rotary_width());
             return;
         default:
             return;
@@ -83,11 +82,6 @@ std::int64_t cut_elements(std::int64_t outer, std::int64_t inner, std::int64_t m
 std::int64_t gemm_workspace_bytes(std::int64_t compute_capability) {
     constexpr std::int64_t kHopper = 90;
     return compute_capability >= kHopper ? 4096 * 1024 * 8 : 4096 * 1024 * 2 + 16 * 1024 * 8;
-}
-
-std::int64_t rotary_width(const Operator& rotation, const models::ModelSpec& model) {
-    if (model.has_latent_attention()) return model.latent.rope_head_dim;
-    return std::llround(model.rotary_fraction * static_cast<double>(rotation.head_dim));
 }
 
 }  // namespace orrery::program

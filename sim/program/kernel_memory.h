@@ -38,7 +38,4 @@ inline constexpr std::int64_t kMostCutElements = std::int64_t{1} << 24;
 /// cuBLAS's workspace, as PyTorch gives it (aten/src/ATen/cuda/CublasHandlePool.cpp). 90: compute capability 9.0.
 [[nodiscard]] std::int64_t gemm_workspace_bytes(std::int64_t compute_capability);
 
-/// Rotated elements of a head of a rotation.
-[[nodiscard]] std::int64_t rotary_width(const models::Operator& rotation, const models::ModelSpec& model);
-
 }  // namespace orrery::program

@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/emulator/emulated_memory.h"
+
 namespace emulated {
 namespace {
 
 constexpr std::size_t kAlignment = 256;  // of a block's beginning, as cudaMalloc guarantees
-constexpr std::int64_t kContextBytes = std::int64_t{300} << 20U;
 
 std::size_t page() {
     static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

@@ -15,6 +15,7 @@
 #include "tests/emulator/combine.h"
 #include "tests/emulator/communicator.h"
 #include "tests/emulator/device.h"
+#include "tests/emulator/emulated_memory.h"
 #include "tests/emulator/meeting.h"
 
 using emulated::Collective;
@@ -27,10 +28,6 @@ using emulated::Seat;
 using emulated::Wish;
 
 namespace {
-
-// What connections and buffers take on the device. Not NVIDIA's figures: enough to see whether they are counted.
-constexpr std::int64_t kOwnBytes = std::int64_t{48} << 20U;
-constexpr std::int64_t kSharedBytes = std::int64_t{2} << 20U;
 
 /// The messages since ncclGroupStart.
 struct Group {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "sim/program/kernel_memory.h"
+#include "tests/emulator/emulated_memory.h"
 #include "tests/parity/job.h"
 #include "tests/parity/plans.h"
 #include "tests/parity/record_checks.h"
@@ -95,21 +96,18 @@ std::int64_t pipeline_streams(const program::Program& program, const program::Ra
 }
 
 /// A device holds what the Program predicts: tensors, memory of kernels, a communicator of all ranks, and one for each
-/// stream of pipeline transfers. Parts of communicators take some multiples of kPartBytes.
+/// stream of pipeline transfers. Parts of communicators take some multiples of emulated::kSharedBytes.
 void expect_memory_of_program(const program::Program& program, const program::RunRecord& record) {
-    constexpr std::int64_t kMebibyte = std::int64_t{1} << 20;
-    // Of the emulated device.
-    constexpr std::int64_t kContextBytes = 300 * kMebibyte, kOwnBytes = 48 * kMebibyte, kPartBytes = 2 * kMebibyte;
-    constexpr std::int64_t kCapability = 80;
     constexpr std::int64_t kMostRounding = std::int64_t{1} << 16;  // of the arena's regions and of blocks
     for (const program::RankRecord& rank : record.ranks) {
         const program::RankClass& ranks = program.classes[rank.rank_class];
         const std::int64_t communicators = (program.world_size() > 1 ? 1 : 0) + pipeline_streams(program, ranks);
-        const std::int64_t rest = rank.memory_peak_bytes - kContextBytes - ranks.memory.allocated(false) -
-                                  program::kernel_memory(program, ranks).bytes(kCapability) - communicators * kOwnBytes;
+        const std::int64_t rest = rank.memory_peak_bytes - emulated::kContextBytes - ranks.memory.allocated(false) -
+                                  program::kernel_memory(program, ranks).bytes(emulated::kComputeCapability) -
+                                  communicators * emulated::kOwnBytes;
         EXPECT_GE(rest, 0) << "rank " << rank.rank;
-        EXPECT_LT(rest, kOwnBytes) << "rank " << rank.rank;
-        EXPECT_LT(rest % kPartBytes, kMostRounding) << "rank " << rank.rank << ": " << rest;
+        EXPECT_LT(rest, emulated::kOwnBytes) << "rank " << rank.rank;
+        EXPECT_LT(rest % emulated::kSharedBytes, kMostRounding) << "rank " << rank.rank << ": " << rest;
     }
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/emulator/device.h"
+#include "tests/emulator/emulated_memory.h"
 #include "tests/emulator/fatal.h"
 
 namespace emulated {
@@ -105,7 +106,8 @@ cudaError_t cudaGetDevice(int* index) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
     if (const cudaError_t error = ready(); error != cudaSuccess) return said(error);
     if (index < 0 || index >= static_cast<int>(visible().size())) return said(cudaErrorInvalidDevice);
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 8 : 0;  // an A100's, which has all that is emulated
+    const bool is_major = attribute == cudaDevAttrComputeCapabilityMajor;
+    *value = is_major ? emulated::kComputeCapability / 10 : emulated::kComputeCapability % 10;
     return cudaSuccess;
 }
 
