@@ -118,8 +118,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
     emulated::Address address;
     std::memcpy(&address, id.internal, sizeof address);
     const auto [all, used] = Device::instance().memory_use();
-    if (used + kOwnBytes > all) return ncclUnhandledCudaError;
-    *comm = new ncclComm(address, ranks, rank, kOwnBytes, nullptr);
+    if (used + emulated::kOwnBytes > all) return ncclUnhandledCudaError;
+    *comm = new ncclComm(address, ranks, rank, emulated::kOwnBytes, nullptr);
     if (address.process == static_cast<std::int32_t>(getpid())) close(address.file);
     return ncclSuccess;
 }
@@ -143,8 +143,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part
         const auto me = std::find(members.begin(), members.end(), std::pair{key, comm->rank}) - members.begin();
         const emulated::Address address = meet_part(comm, members.front().second, ranks);
         const bool shares = config != nullptr && config->splitShare == 1;
-        *part = new ncclComm(address, ranks, static_cast<int>(me), shares ? kSharedBytes : kOwnBytes,
-                             shares ? comm : nullptr);
+        *part = new ncclComm(address, ranks, static_cast<int>(me),
+                             shares ? emulated::kSharedBytes : emulated::kOwnBytes, shares ? comm : nullptr);
         if (address.process == static_cast<std::int32_t>(getpid())) close(address.file);
     }
     seat.left = comm->splits;
