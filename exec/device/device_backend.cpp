@@ -88,7 +88,8 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
     if (work.stream == Stream::host) return run_on_host(work, context);
     hold(work.stream, work.after);
     Queue& own = queues_[work.stream];
-    Entry entry{.sequence = ++own.issued, .begin = device_->record(work.stream), .times = work.times};
+    Entry entry{.sequence = ++own.issued, .queued_ns = host_time_ns(), .times = work.times};
+    entry.begin = device_->record(work.stream);
     for (const BoundOperator& one : work.operators) {
         if (one.op->kind == OpKind::load_tokens || one.op->kind == OpKind::load_targets) {
             load(work.stream, one, context, entry);
@@ -101,10 +102,21 @@ std::int64_t DeviceBackend::run(const LocalWork& work, const OperatorContext& co
     return own.issued;
 }
 
+/// The two clocks are compared with a finite precision, which is poor on a busy host. Times of the host and of the
+/// device keep the order of cause and effect nevertheless: what the host does next is later than all that it has seen
+/// to be complete, and what it queues is later than the moment when it queued it.
+std::int64_t DeviceBackend::host_time_ns() const {
+    return std::max(now_ns(), latest_end_ns_);
+}
+
+std::int64_t DeviceBackend::time_ns(const Entry& entry, Device::Event event) {
+    return std::max(device_->time_ns(event), entry.queued_ns);
+}
+
 /// Updates in host memory run here while the device goes on with what is queued.
 std::int64_t DeviceBackend::run_on_host(const LocalWork& work, const OperatorContext& context) {
     for (const Stream stream : program::kStreams) wait(stream, work.after[stream]);
-    work.times->ready_ns = work.times->begin_ns = now_ns();
+    work.times->ready_ns = work.times->begin_ns = host_time_ns();
     for (BoundOperator one : work.operators) {
         std::array<double, 2> norm{};  // the only operand of an update in host memory that is on the device
         if (one.op->is_update() && one.at.in[1] != nullptr) {
@@ -113,7 +125,7 @@ std::int64_t DeviceBackend::run_on_host(const LocalWork& work, const OperatorCon
         }
         on_host_.run(*one.op, one.at, context);
     }
-    work.times->end_ns = now_ns();
+    work.times->end_ns = host_time_ns();
     return ++queues_[Stream::host].issued;
 }
 
@@ -138,7 +150,8 @@ Operation DeviceBackend::with_counts_on_host(Stream stream, const Operation& ope
 std::int64_t DeviceBackend::post(Stream stream, const Operation& operation) {
     hold(stream, operation.after);
     Queue& own = queues_[stream];
-    Entry entry{.sequence = ++own.issued, .begin = device_->record(stream), .times = operation.times};
+    Entry entry{.sequence = ++own.issued, .queued_ns = host_time_ns(), .times = operation.times};
+    entry.begin = device_->record(stream);
     const bool has_counts = operation.counts.send != nullptr;
     bytes_sent_[stream] +=
         device_->communicate(stream, has_counts ? with_counts_on_host(stream, operation, entry) : operation);
@@ -186,7 +199,8 @@ void DeviceBackend::fetch(const double* device, double* host) {
 
 void DeviceBackend::stamp(std::int64_t* ns) {
     Queue& own = queues_[Stream::compute];
-    own.entries.push_back({.sequence = own.issued, .end = device_->record(Stream::compute), .stamp = ns});
+    own.entries.push_back(
+        {.sequence = own.issued, .queued_ns = host_time_ns(), .end = device_->record(Stream::compute), .stamp = ns});
     // stamp() is called about once a step, so this is a good place to recycle events and blocks of complete entries.
     for (const Stream stream : program::kStreams) {
         const std::deque<Entry>& entries = queues_[stream].entries;
@@ -237,11 +251,12 @@ void DeviceBackend::finish_oldest(Stream stream) {
         recorder_.count_messages(1);
     }
     if (entry.times != nullptr) {
-        entry.times->ready_ns = entry.times->begin_ns = device_->time_ns(entry.begin);
-        entry.times->end_ns = device_->time_ns(entry.end);
+        entry.times->ready_ns = entry.times->begin_ns = time_ns(entry, entry.begin);
+        entry.times->end_ns = time_ns(entry, entry.end);
+        latest_end_ns_ = std::max(latest_end_ns_, entry.times->end_ns);
         device_->release(entry.begin);
     }
-    if (entry.stamp != nullptr) *entry.stamp = device_->time_ns(entry.end);
+    if (entry.stamp != nullptr) *entry.stamp = time_ns(entry, entry.end);
     if (entry.value != nullptr) std::memcpy(entry.value, entry.blocks.front().memory, sizeof(double));
     device_->release(entry.end);
     for (const Block& block : entry.blocks) {

@@ -47,8 +47,9 @@ class DeviceBackend : public Backend {
     };
     /// An instruction, stamp() or fetch() on a stream whose completion the host has not processed yet.
     struct Entry {
-        std::int64_t sequence = 0;  // of the instruction; for stamp() and fetch(): of the instruction before them
-        Device::Event begin = -1;   // instructions only
+        std::int64_t sequence = 0;   // of the instruction; for stamp() and fetch(): of the instruction before them
+        std::int64_t queued_ns = 0;  // when the host began to queue it; not for fetch()
+        Device::Event begin = -1;    // instructions only
         Device::Event end = -1;
         OperationTimes* times = nullptr;  // instructions only
         std::int64_t* stamp = nullptr;    // stamp() only
@@ -70,6 +71,8 @@ class DeviceBackend : public Backend {
     void wait_for(program::Stream stream, std::int64_t sequence, Device::Event event);
     void look_around();
     [[nodiscard]] std::string describe_pending();
+    [[nodiscard]] std::int64_t host_time_ns() const;
+    [[nodiscard]] std::int64_t time_ns(const Entry& entry, Device::Event event);
     void copy_now(program::Stream stream, void* to, const void* from, std::int64_t bytes);
     [[nodiscard]] Block take_block(std::int64_t bytes);
 
@@ -79,6 +82,7 @@ class DeviceBackend : public Backend {
     std::map<GroupIndex, std::int64_t> members_of_group_;  // their number
     program::PerStream<Queue> queues_;
     program::PerStream<std::int64_t> bytes_sent_{};
+    std::int64_t latest_end_ns_ = 0;  // of the events that the host has seen to be complete
     bool reserved_ = false;
     std::vector<Block> free_blocks_;  // all of size block_bytes_, the largest size requested so far
     std::int64_t block_bytes_ = 0;

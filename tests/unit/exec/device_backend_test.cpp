@@ -101,6 +101,33 @@ TEST(DeviceBackend, TimesFollowTheDependencies) {
     EXPECT_LT(outcome.steps[0].end_ns, outcome.steps[1].end_ns);
 }
 
+/// Where a preempted host compares the clocks, the times of the device are wrong by some milliseconds.
+TEST(DeviceBackend, WorkOfTheHostIsInOrderThoughTheClocksDisagree) {
+    for (const std::int64_t ahead_ns : {-1'000'000'000, 1'000'000'000}) {
+        FlightRecorder recorder;
+        DeviceBackend backend(std::make_unique<FakeDevice>(FakeDevice::Options{.ahead_of_host_ns = ahead_ns}),
+                              recorder);
+        OperationTimes before, on_host, after;
+        const models::ModelSpec model;
+        const OperatorContext context{.model = &model};
+        LocalWork work{.stream = Stream::compute, .operators = {}, .times = &before};
+        const std::int64_t first = backend.run(work, context);
+        work = {.stream = Stream::host, .operators = {}, .times = &on_host};
+        work.after[Stream::compute] = first;
+        static_cast<void>(backend.run(work, context));
+        work = {.stream = Stream::compute, .operators = {}, .times = &after};
+        static_cast<void>(backend.run(work, context));
+        std::int64_t end_ns = 0;
+        backend.stamp(&end_ns);
+        backend.wait_all();
+        EXPECT_LE(before.begin_ns, before.end_ns);
+        EXPECT_LE(before.end_ns, on_host.ready_ns);
+        EXPECT_LE(on_host.begin_ns, on_host.end_ns);
+        EXPECT_LE(on_host.end_ns, after.ready_ns);
+        EXPECT_LE(after.end_ns, end_ns);
+    }
+}
+
 TEST(DeviceBackend, OutOfMemoryErrorHasTheBreakdown) {
     const program::Program program = one_rank("tiny-gpt", 0, 0);
     try {

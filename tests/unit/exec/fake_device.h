@@ -24,6 +24,7 @@ class FakeDevice : public Device {
         bool in_order = false;        // execute work when it is queued
         bool ignores_events = false;  // streams do not wait for each other
         std::int64_t memory_bytes = std::int64_t{1} << 32;
+        std::int64_t ahead_of_host_ns = 0;  // an error in the times of its events
     };
     explicit FakeDevice(const Options& options) : options_(options), lots_(options.seed, "fake device") {}
 
@@ -58,7 +59,10 @@ class FakeDevice : public Device {
         free_events_.pop_back();
         const auto point = std::make_shared<Point>();
         points_[event] = point;
-        queue(stream, [this, point] { point->time_ns = ++clock_ns_; });
+        queue(stream, [this, point] {
+            clock_ns_ = std::max(clock_ns_ + 1, now_ns() + options_.ahead_of_host_ns);
+            point->time_ns = clock_ns_;
+        });
         return event;
     }
     void hold(program::Stream stream, Event event) override {
