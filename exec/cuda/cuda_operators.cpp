@@ -202,11 +202,25 @@ void CudaOperators::prepare(const program::KernelMemory& memory, const models::M
     for (const program::Stream stream : program::kStreams) {
         const program::KernelMemory::Products& products = memory.products[stream];
         if (products.any) products_.prepare(stream_of(stream), products.cut_elements);
+        const std::int64_t elements = memory.attention_elements[stream];
+        if (elements > 0) static_cast<void>(attention_scratch(stream_of(stream), elements));
     }
     for (const auto& [positions, width] : memory.rotary_tables) {
         static_cast<void>(tables_.rotary(stream_of(program::Stream::compute), model, positions, width));
     }
     is_prepared_ = true;
+}
+
+float* CudaOperators::attention_scratch(k::StreamHandle stream, std::int64_t elements) {
+    Scratch& scratch = attention_scratch_[stream.stream];
+    if (scratch.elements >= elements) return scratch.memory;
+    const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(float));
+    scratch.memory = reinterpret_cast<float*>(allocate_(bytes));
+    if (scratch.memory == nullptr) {
+        throw JobError("cudaMalloc: no device memory for " + std::to_string(bytes) + " bytes of attention");
+    }
+    scratch.elements = elements;
+    return scratch.memory;
 }
 
 const float* CudaOperators::zeros(std::int64_t elements) {
@@ -253,7 +267,8 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
         case WorkClass::product:
             return run_linear(stream, op, o, at, products_);
         case WorkClass::attention:
-            return run_attention(stream, op, o, at, context, tables_);
+            return run_attention(stream, op, o, at, context, tables_,
+                                 [&](std::int64_t elements) { return attention_scratch(stream, elements); });
         case WorkClass::attention_memory:
             return run_attention_memory(stream, op, o, at, context);
         case WorkClass::elementwise:

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 
 #include "exec/cuda/device_operands.h"
 #include "exec/cuda/tables.h"
@@ -42,6 +43,7 @@ class CudaOperators {
     [[nodiscard]] std::byte* small(std::int64_t bytes);
     void run_routing(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
                      const OperatorPointers& at, const OperatorContext& context);
+    [[nodiscard]] float* attention_scratch(kernels::cuda::StreamHandle stream, std::int64_t elements);
     /// Zeros in device memory: the correction of router scores, which load balancing would adjust between steps.
     const float* zeros(std::int64_t elements);
 
@@ -53,6 +55,11 @@ class CudaOperators {
     double* partial_sums_ = nullptr;
     DeviceTables tables_;
     kernels::cuda::Products products_;
+    struct Scratch {
+        float* memory = nullptr;
+        std::int64_t elements = 0;
+    };
+    std::map<void*, Scratch> attention_scratch_;  // by the stream of CUDA
     float* zeros_memory_ = nullptr;
     std::int64_t zeros_ = 0;
 };

@@ -55,7 +55,8 @@ void run_rotation(k::StreamHandle stream, const Operator& op, const DeviceOperan
 }
 
 void run_attention(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
-                   const OperatorContext& context, DeviceTables& tables) {
+                   const OperatorContext& context, DeviceTables& tables,
+                   const std::function<float*(std::int64_t elements)>& scratch) {
     OperatorAttention attention(op, context);
     kernels::AttentionPart& part = attention.part;
     part.alibi_slopes = tables.copy_of(stream, attention.slopes);
@@ -74,7 +75,8 @@ void run_attention(k::StreamHandle stream, const Operator& op, const DeviceOpera
     k::attention_backward(stream, part, o.floats_in(0), {o.floats_in(1), at.in_width[1]},
                           {keys.from(from.k), from.width}, {keys.from(from.v), from.width}, o.floats_in(2), o.in(3),
                           {o.floats_out(0), at.out_width[0]}, {gradients.from(to.k), to.width},
-                          {gradients.from(to.v), to.width});
+                          {gradients.from(to.v), to.width},
+                          o.floats_in(0).type == DType::bf16 ? scratch(part.heads * part.query_rows()) : nullptr);
 }
 
 void run_attention_merge(k::StreamHandle stream, const Operator& op, const DeviceOperands& o) {

@@ -1,14 +1,13 @@
-// Attention without score tiles: one warp per query of a head, or per key of a key/value head, with the head's elements
-// distributed over its lanes. Only o and lse are stored for the backward pass, and no scratch memory is needed.
+// Attention in fp32, without score tiles: one warp per query of a head, or per key of a key/value head, with the head's
+// elements distributed over its lanes. Only o and lse are stored for the backward pass, and no scratch memory is
+// needed. attention_tiles.cu has that in bf16.
 #include <cmath>
 #include <limits>
 #include <type_traits>
 
-#include "core/random.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/dropout.cuh"
+#include "kernels/cuda/attention_problem.cuh"
 #include "kernels/cuda/each.cuh"
-#include "kernels/cuda/positions.h"
 
 namespace orrery::kernels::cuda {
 namespace {
@@ -67,54 +66,6 @@ __device__ void accumulate(Spread<kPerLane>& sum, float keep, float factor, cons
     for (int i = 0; i < kPerLane; ++i) sum.value[i] = sum.value[i] * keep + factor * x.value[i];
 }
 
-/// An AttentionPart for kernels.
-struct Problem {
-    PositionRuns queries, keys;
-    std::int64_t micro_batch = 0, query_rows = 0, key_rows = 0;
-    int heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
-    bool causal = true;
-    std::int64_t window = 0;
-    float scale = 0;
-    const float* slopes = nullptr;
-    Masks masks;  // their key is that of the heads' keys
-    std::int64_t first_head = 0;
-
-    explicit Problem(const AttentionPart& part)
-        : queries(part.queries),
-          keys(part.keys),
-          micro_batch(part.micro_batch),
-          query_rows(part.query_rows()),
-          key_rows(part.key_rows()),
-          heads(static_cast<int>(part.heads)),
-          kv_heads(static_cast<int>(part.kv_heads)),
-          head_dim(static_cast<int>(part.head_dim)),
-          value_dim(static_cast<int>(part.value_width())),
-          causal(part.causal),
-          window(part.sliding_window),
-          scale(static_cast<float>(part.scale != 0 ? part.scale : 1.0 / std::sqrt(static_cast<double>(head_dim)))),
-          slopes(part.alibi_slopes),
-          masks(part.dropout, part.micro_batch),
-          first_head(part.first_head) {
-        ORRERY_CHECK(part.head_dim <= kWidestHead && part.value_width() <= kWidestHead,
-                     "attention on CUDA takes heads of up to 256 elements");
-        ORRERY_CHECK(causal || window == 0, "a sliding window needs causal attention");
-        masks.key = RandomStream(part.dropout.key, "head").key();
-    }
-    __device__ float slope(int head) const { return slopes != nullptr ? slopes[head] : 0.0F; }
-    /// The key of a head's masks.
-    __device__ std::uint64_t mask_key(int head) const {
-        return mix64(masks.key ^ mix64(static_cast<std::uint64_t>(first_head + head)));
-    }
-    __device__ RowMask mask_of(std::uint64_t key, std::int64_t sample, std::int64_t query) const {
-        return {key, masks.first_sample + sample, query, masks.threshold};
-    }
-    /// The factor on the probability of a key.
-    __device__ float kept(const RowMask& mask, std::int64_t key) const {
-        if (!masks.drops) return 1.0F;
-        return mask.keeps(static_cast<std::uint32_t>(key)) ? masks.scale : 0.0F;
-    }
-};
-
 /// Calls body(row, position) for the rows of `runs` that are of this sample and have positions in [first, last].
 template <typename Body>
 __device__ void for_each_row(const PositionRuns& runs, std::int64_t micro_batch, std::int64_t sample,
@@ -135,13 +86,15 @@ constexpr std::int64_t kFar = std::numeric_limits<std::int64_t>::max() - 1;
 
 /// The keys to which a query attends.
 template <typename Body>
-__device__ void for_each_key(const Problem& problem, std::int64_t query, std::int64_t sample, const Body& body) {
+__device__ void for_each_key(const AttentionProblem& problem, std::int64_t query, std::int64_t sample,
+                             const Body& body) {
     const std::int64_t first = problem.window > 0 ? query - problem.window + 1 : 0;
     for_each_row(problem.keys, problem.micro_batch, sample, first, problem.causal ? query : kFar, body);
 }
 /// The queries that attend to a key.
 template <typename Body>
-__device__ void for_each_query(const Problem& problem, std::int64_t key, std::int64_t sample, const Body& body) {
+__device__ void for_each_query(const AttentionProblem& problem, std::int64_t key, std::int64_t sample,
+                               const Body& body) {
     const std::int64_t last = problem.window > 0 ? key + problem.window - 1 : kFar;
     for_each_row(problem.queries, problem.micro_batch, sample, problem.causal ? key : 0, last, body);
 }
@@ -159,16 +112,13 @@ struct Work {
     }
 };
 
-__device__ float score_of(const Problem& problem, float product, float slope, std::int64_t query, std::int64_t key) {
+__device__ float score_of(const AttentionProblem& problem, float product, float slope, std::int64_t query,
+                          std::int64_t key) {
     return product * problem.scale + slope * static_cast<float>(key - query);
 }
 
-struct Inputs {
-    ConstFloatRows q, k, v;
-};
-
 template <int kPerLane>
-__global__ void attention_forward_kernel(Problem problem, Inputs in, Floats o, float* lse) {
+__global__ void attention_forward_kernel(AttentionProblem problem, AttentionInputs in, Floats o, float* lse) {
     const Work work(problem.queries, problem.micro_batch);
     if (work.row >= problem.query_rows) return;
     const int kv_head = work.head / (problem.heads / problem.kv_heads);
@@ -195,15 +145,9 @@ __global__ void attention_forward_kernel(Problem problem, Inputs in, Floats o, f
     if (threadIdx.x == 0) lse[work.head * problem.query_rows + work.row] = none ? -INFINITY : top + logf(weights);
 }
 
-struct BackwardInputs {
-    ConstFloatRows q, k, v;
-    ConstFloats d_o, o;
-    const float* lse;
-};
-
 /// The gradient of a score is p (f do . v - do . o) = p do . (f v - o), where f is the factor of dropout.
 template <int kPerLane>
-__global__ void attention_query_gradient_kernel(Problem problem, BackwardInputs in, FloatRows dq) {
+__global__ void attention_query_gradient_kernel(AttentionProblem problem, AttentionBackwardInputs in, FloatRows dq) {
     const Work work(problem.queries, problem.micro_batch);
     if (work.row >= problem.query_rows) return;
     const int kv_head = work.head / (problem.heads / problem.kv_heads);
@@ -225,7 +169,8 @@ __global__ void attention_query_gradient_kernel(Problem problem, BackwardInputs 
 }
 
 template <int kPerLane>
-__global__ void attention_key_gradient_kernel(Problem problem, BackwardInputs in, FloatRows dk, FloatRows dv) {
+__global__ void attention_key_gradient_kernel(AttentionProblem problem, AttentionBackwardInputs in, FloatRows dk,
+                                              FloatRows dv) {
     const Work work(problem.keys, problem.micro_batch);
     if (work.row >= problem.key_rows) return;
     const int group = problem.heads / problem.kv_heads;
@@ -285,29 +230,38 @@ dim3 grid_of(std::int64_t rows, std::int64_t heads) {
 
 /// Calls use(elements of a lane as a constant) for the narrowest spread that holds the heads.
 template <typename Use>
-void with_spread(const Problem& problem, const Use& use) {
+void with_spread(const AttentionProblem& problem, const Use& use) {
     const int widest = problem.head_dim < problem.value_dim ? problem.value_dim : problem.head_dim;
     if (widest <= 2 * kWarp) return use(std::integral_constant<int, 2>());
     if (widest <= 4 * kWarp) return use(std::integral_constant<int, 4>());
     use(std::integral_constant<int, static_cast<int>(kWidestHead) / kWarp>());
 }
 
+template <typename... Operands>
+bool are_bf16(const Operands&... operands) {
+    return ((operands.type == DType::bf16) && ...);
+}
+
 }  // namespace
 
 void attention_forward(StreamHandle stream, const AttentionPart& part, ConstFloatRows q, ConstFloatRows k,
                        ConstFloatRows v, Floats o, float* lse) {
-    const Problem problem(part);
+    const AttentionProblem problem(part);
+    if (are_bf16(q.data, k.data, v.data, o)) return attention_forward_tiles(stream, problem, {q, k, v}, o, lse);
     with_spread(problem, [&](auto per_lane) {
         launch(stream, grid_of(problem.query_rows, problem.heads), kBlock, "attention_forward",
-               attention_forward_kernel<per_lane()>, problem, Inputs{q, k, v}, o, lse);
+               attention_forward_kernel<per_lane()>, problem, AttentionInputs{q, k, v}, o, lse);
     });
 }
 
 void attention_backward(StreamHandle stream, const AttentionPart& part, ConstFloats d_o, ConstFloatRows q,
                         ConstFloatRows k, ConstFloatRows v, ConstFloats o, const float* lse, FloatRows dq, FloatRows dk,
-                        FloatRows dv) {
-    const Problem problem(part);
-    const BackwardInputs in{q, k, v, d_o, o, lse};
+                        FloatRows dv, float* scratch) {
+    const AttentionProblem problem(part);
+    const AttentionBackwardInputs in{q, k, v, d_o, o, lse};
+    if (are_bf16(q.data, k.data, v.data, o, d_o, dq.data, dk.data, dv.data)) {
+        return attention_backward_tiles(stream, problem, in, scratch, dq, dk, dv);
+    }
     with_spread(problem, [&](auto per_lane) {
         launch(stream, grid_of(problem.query_rows, problem.heads), kBlock, "attention_backward",
                attention_query_gradient_kernel<per_lane()>, problem, in, dq);

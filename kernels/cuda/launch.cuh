@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -27,19 +28,33 @@ inline unsigned blocks_for(std::int64_t count, std::int64_t per_block = kThreads
     return static_cast<unsigned>((count + per_block - 1) / per_block);
 }
 
+/// launch() with dynamic shared memory for each block.
+template <typename... Parameters>
+void launch_with_shared(StreamHandle stream, dim3 grid, dim3 block, std::size_t shared_bytes, const char* name,
+                        void (*kernel)(Parameters...), std::type_identity_t<Parameters>... arguments) {
+    constexpr std::size_t kUnasked = std::size_t{48} << 10U;  // what kernels may use otherwise
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = stream_of(stream);
+    cudaError_t status = cudaSuccess;
+    if (shared_bytes > kUnasked) {
+        status = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+    }
+    if (status == cudaSuccess) status = cudaLaunchKernelEx(&config, kernel, arguments...);
+    if (status != cudaSuccess) throw JobError(std::string("CUDA kernel ") + name + ": " + cudaGetErrorString(status));
+}
+
 /// Queues a kernel; does nothing if the grid has no blocks. The arguments are converted to the kernel's parameters,
 /// which are copied before the call returns. Throws JobError naming the kernel if it cannot be queued. By a function of
 /// the runtime rather than by <<<>>>, so that the kernels are plain C++ to a runtime that calls them on CPUs.
 template <typename... Parameters>
 void launch(StreamHandle stream, dim3 grid, dim3 block, const char* name, void (*kernel)(Parameters...),
             std::type_identity_t<Parameters>... arguments) {
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-    cudaLaunchConfig_t config{};
-    config.gridDim = grid;
-    config.blockDim = block;
-    config.stream = stream_of(stream);
-    const cudaError_t status = cudaLaunchKernelEx(&config, kernel, arguments...);
-    if (status != cudaSuccess) throw JobError(std::string("CUDA kernel ") + name + ": " + cudaGetErrorString(status));
+    launch_with_shared(stream, grid, block, 0, name, kernel, arguments...);
 }
 
 __device__ inline double wide(float x) {

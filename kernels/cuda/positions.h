@@ -27,12 +27,16 @@ class PositionRuns {
     [[nodiscard]] ORRERY_HOST_AND_DEVICE std::int64_t positions() const {
         return (count_ + 1) / 2 * even_.count + count_ / 2 * odd_.count;
     }
-    /// The position with this index among all of them.
-    [[nodiscard]] ORRERY_HOST_AND_DEVICE std::int64_t position(std::int64_t index) const {
+    /// The part of a run that begins at this index among all positions.
+    [[nodiscard]] ORRERY_HOST_AND_DEVICE PositionRun rest_of_run(std::int64_t index) const {
         const std::int64_t pair = count_ > 2 ? index / (even_.count + odd_.count) : 0;
         const std::int64_t rest = index - pair * (even_.count + odd_.count);
-        if (rest < even_.count) return even_.first + pair * even_step_ + rest;
-        return odd_.first + pair * odd_step_ + rest - even_.count;
+        if (rest < even_.count) return {even_.first + pair * even_step_ + rest, even_.count - rest};
+        return {odd_.first + pair * odd_step_ + rest - even_.count, odd_.count + even_.count - rest};
+    }
+    /// The position with this index among all of them.
+    [[nodiscard]] ORRERY_HOST_AND_DEVICE std::int64_t position(std::int64_t index) const {
+        return rest_of_run(index).first;
     }
 
   private:

@@ -35,6 +35,12 @@ void add(const Program& program, const Body& body, Stream stream, const Operator
             products.cut_elements = std::max(products.cut_elements, cut_elements_of(body, op));
             return;
         }
+        case OpKind::attention_backward: {
+            if (body.slots[op.in[0]].decl.dtype != DType::bf16) return;
+            std::int64_t& elements = memory.attention_elements[stream];
+            elements = std::max(elements, checked_product(op.rows, op.heads));
+            return;
+        }
         case OpKind::rope_forward:
         case OpKind::rope_backward:
             memory.rotary_tables.emplace(op.sequence, program.plan->model.rotary_width());
@@ -53,6 +59,7 @@ std::int64_t KernelMemory::bytes(std::int64_t compute_capability) const {
         if (one.any) sum += gemm_workspace_bytes(compute_capability);
         sum += checked_product(one.cut_elements, kHalves * size_of(DType::bf16));
     }
+    for (const std::int64_t elements : attention_elements) sum += checked_product(elements, size_of(DType::fp32));
     for (const auto& [positions, width] : rotary_tables) {
         sum += checked_product(positions, width * size_of(DType::fp32));  // width / 2 cosines, and as many sines
     }

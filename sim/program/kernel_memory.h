@@ -17,6 +17,8 @@ struct KernelMemory {
         bool operator==(const Products&) const = default;
     };
     PerStream<Products> products;
+    /// Of the backward pass of attention in bf16 on a stream: floats, one for each query of each head.
+    PerStream<std::int64_t> attention_elements{};
     /// Tables of the cosines and sines of rotary positions: positions, and rotated elements of a head.
     std::set<std::pair<std::int64_t, std::int64_t>> rotary_tables;
     bool operator==(const KernelMemory&) const = default;

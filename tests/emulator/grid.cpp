@@ -6,7 +6,11 @@
 #include <array>
 #include <boost/context/fiber.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <set>
@@ -27,6 +31,12 @@ constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr char kUnwritten = static_cast<char>(0xff);
 constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // sanitizers make frames large
 
+struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+};
+
 enum class State { fresh, ready, runs, exchanging, at_barrier, done };
 
 struct Worker;
@@ -40,6 +50,8 @@ struct alignas(64) Lane {
         bits[2]{};  // offered in exchanges, by parity, so that a lane cannot overwrite what another still reads
     unsigned exchanges = 0;
     unsigned barriers = 0;
+    std::vector<Copy> copies;        // that have not been carried out
+    std::deque<std::size_t> groups;  // of copies: how many each has
 };
 
 /// A fiber. It runs one thread after the other and is held by a thread that waits.
@@ -65,6 +77,11 @@ class Processor {
     // Called by device code.
     int meet_block(int predicate);
     std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes);
+    [[nodiscard]] std::uint64_t offered_by(unsigned lane) const;
+    [[nodiscard]] char* dynamic_shared() const { return dynamic_.get(); }
+    void start_copy(const Copy& copy);
+    void end_group_of_copies();
+    void wait_for_copies(std::size_t groups_left);
 
   private:
     void run_block();
@@ -100,6 +117,7 @@ class Processor {
     unsigned warp_first_ = 0, warp_end_ = 0;
     unsigned exchanging_ = 0;
     int predicate_ = 0, result_ = 0;
+    std::unique_ptr<char, decltype(&std::free)> dynamic_{nullptr, &std::free};
     // Places of ThreadSanitizer's orders.
     char begin_ = 0, end_ = 0, shared_ = 0;
     char barrier_[2]{};
@@ -279,7 +297,36 @@ std::uint64_t Processor::exchange(unsigned mask, std::uint64_t bits, unsigned la
         self.state = State::runs;
     }
     acquire(&warp_[parity]);
-    return lanes_[warp_first_ + ((self.linear % kWarp) ^ lanes)].bits[parity];
+    return offered_by((self.linear % kWarp) ^ lanes);
+}
+
+std::uint64_t Processor::offered_by(unsigned lane) const {
+    return lanes_[warp_first_ + lane].bits[(lane_->exchanges - 1) % 2];
+}
+
+void Processor::start_copy(const Copy& copy) {
+    const auto is_aligned = [&](const void* memory) {
+        return reinterpret_cast<std::uintptr_t>(memory) % copy.bytes == 0;
+    };
+    if (copy.bytes != 4 && copy.bytes != 8 && copy.bytes != 16) fail("an asynchronous copy of a size that CUDA lacks");
+    if (!is_aligned(copy.to) || !is_aligned(copy.from)) fail("an asynchronous copy that is not aligned");
+    std::memset(copy.to, kUnwritten, copy.bytes);
+    lane_->copies.push_back(copy);
+}
+
+void Processor::end_group_of_copies() {
+    std::size_t grouped = 0;
+    for (const std::size_t count : lane_->groups) grouped += count;
+    lane_->groups.push_back(lane_->copies.size() - grouped);
+}
+
+void Processor::wait_for_copies(std::size_t groups_left) {
+    while (lane_->groups.size() > groups_left) {
+        const auto end = lane_->copies.begin() + static_cast<std::ptrdiff_t>(lane_->groups.front());
+        for (auto one = lane_->copies.begin(); one != end; ++one) std::memcpy(one->to, one->from, one->bytes);
+        lane_->copies.erase(lane_->copies.begin(), end);
+        lane_->groups.pop_front();
+    }
 }
 
 /// Runs a warp until each of its threads has ended or waits for the block.
@@ -311,12 +358,15 @@ void Processor::learn_about_shared() {
 
 void Processor::run_block() {
     clear_shared();
+    if (dynamic_ != nullptr) std::memset(dynamic_.get(), kUnwritten, kernel_->dynamic_shared_bytes);
     for (unsigned i = 0; i < lanes_.size(); ++i) {
         Lane& one = lanes_[i];
         one.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
         one.linear = i;
         one.state = State::fresh;
         one.exchanges = one.barriers = 0;
+        one.copies.clear();
+        one.groups.clear();
     }
     release(&begin_);
     std::vector<unsigned> warps((lanes_.size() + kWarp - 1) / kWarp);
@@ -349,6 +399,11 @@ void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& bloc
     set(gridDim, grid);
     set(blockDim, block);
     lanes_.resize(block.volume());
+    if (kernel.dynamic_shared_bytes > 0) {
+        constexpr std::size_t kAlignment = 128;
+        dynamic_.reset(static_cast<char*>(
+            std::aligned_alloc(kAlignment, (kernel.dynamic_shared_bytes + kAlignment - 1) / kAlignment * kAlignment)));
+    }
     const bool is_ordered = may_use_shared();
     if (is_ordered) acquire(&shared_);
     const Flow scheduler(Flow::Kind::current);
@@ -365,6 +420,7 @@ void Processor::run(const Kernel& kernel, const Extent& grid, const Extent& bloc
                        static_cast<unsigned>(at / grid.x / grid.y)});
         run_block();
     }
+    dynamic_.reset();
     if (!is_ordered) return;
     release(&shared_);
     learn_about_shared();
@@ -377,6 +433,21 @@ int meet_block(int predicate) {
 }
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes) {
     return processor().exchange(mask, bits, lanes);
+}
+std::uint64_t offered_by(unsigned lane) {
+    return processor().offered_by(lane);
+}
+char* dynamic_shared() {
+    return processor().dynamic_shared();
+}
+void start_copy(void* to, const void* from, std::size_t bytes) {
+    processor().start_copy({to, from, bytes});
+}
+void end_group_of_copies() {
+    processor().end_group_of_copies();
+}
+void wait_for_copies(std::size_t groups_left) {
+    processor().wait_for_copies(groups_left);
 }
 void run_grid(const Kernel& kernel, const Extent& grid, const Extent& block, std::uint64_t seed, const void* stream) {
     processor().run(kernel, grid, block, seed, stream);

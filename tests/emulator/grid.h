@@ -3,6 +3,7 @@
 // of the mask do not reach, and a barrier that some threads of the block do not reach.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -28,6 +29,7 @@ struct Kernel {
     char* shared_begin = nullptr;
     char* shared_end = nullptr;
     bool has_bad_pointer = false;  // an argument points to memory that the device cannot use
+    std::size_t dynamic_shared_bytes = 0;
 };
 
 // For device code, which runs only within run_grid().
@@ -36,6 +38,17 @@ int meet_block(int predicate);
 /// The bits of the lane whose number differs in `lanes`. All lanes of a whole warp must call it; the mask names them
 /// all.
 std::uint64_t exchange(unsigned mask, std::uint64_t bits, unsigned lanes);
+/// The bits that another lane gave to the exchange before, until the next one.
+std::uint64_t offered_by(unsigned lane);
+/// Of the running block: the bytes with which the kernel was launched, which end where ends what it may use.
+char* dynamic_shared();
+/// A copy to shared memory that the thread starts, by cp.async: what is there is unknown until the thread waits for it.
+/// Only then is `from` read.
+void start_copy(void* to, const void* from, std::size_t bytes);
+/// The copies that the thread has started since the last call are one more group.
+void end_group_of_copies();
+/// Carries out all but the newest groups of the thread's copies.
+void wait_for_copies(std::size_t groups_left);
 
 /// Runs a grid in the calling thread. The order of warps follows from `seed`. Grids with the same `stream` run one
 /// after the other by CUDA's rules.

@@ -11,6 +11,7 @@
 #define FUNCTION(result, name, parameters) [[maybe_unused]] static result(*const name##_as_used) parameters = &name;
 #define VALUE(name, value) static_assert(static_cast<int>(name) == (value));
 
+FUNCTION(cudaError_t, cudaFuncSetAttribute, (const void*, cudaFuncAttribute, int))
 FUNCTION(cudaError_t, cudaGetDeviceCount, (int*))
 FUNCTION(cudaError_t, cudaSetDevice, (int))
 FUNCTION(cudaError_t, cudaGetDevice, (int*))
@@ -75,7 +76,7 @@ FUNCTION(ncclResult_t, ncclRecv, (void*, std::size_t, ncclDataType_t, int, ncclC
 FUNCTION(ncclResult_t, ncclGroupStart, ())
 FUNCTION(ncclResult_t, ncclGroupEnd, ())
 
-static_assert(sizeof(__nv_bfloat16) == 2);
+static_assert(sizeof(__nv_bfloat16) == 2 && sizeof(__nv_bfloat162) == 4);
 
 VALUE(cudaSuccess, 0)
 VALUE(cudaErrorInvalidValue, 1)
@@ -88,6 +89,7 @@ VALUE(cudaErrorInvalidResourceHandle, 400)
 VALUE(cudaErrorNotReady, 600)
 VALUE(cudaErrorIllegalAddress, 700)
 VALUE(cudaErrorLaunchFailure, 719)
+VALUE(cudaFuncAttributeMaxDynamicSharedMemorySize, 8)
 VALUE(cudaMemcpyDeviceToDevice, 3)
 VALUE(cudaMemcpyDefault, 4)
 VALUE(cudaStreamNonBlocking, 1)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,15 @@ cudaError_t ready() {
 
 int selected = 0;
 
+/// Bytes of shared memory of a block: without being asked, and on an A100.
+constexpr std::size_t kSharedBytesOfBlock = std::size_t{48} << 10U, kMostSharedBytesOfBlock = std::size_t{163} << 10U;
+
+/// What kernels may use that asked for another size.
+std::map<const void*, std::size_t>& shared_limits() {
+    static std::map<const void*, std::size_t> limits;
+    return limits;
+}
+
 }  // namespace
 
 cudaError_t queue_grid(const cudaLaunchConfig_t& config, Kernel kernel) {
@@ -68,7 +78,12 @@ cudaError_t queue_grid(const cudaLaunchConfig_t& config, Kernel kernel) {
     const Extent &grid = config.gridDim, &block = config.blockDim;
     const bool fits = grid.volume() > 0 && grid.x <= kMostBlocksX && grid.y <= kMostBlocks && grid.z <= kMostBlocks &&
                       block.volume() > 0 && block.volume() <= kMostThreads && block.z <= 64;
-    if (!fits || config.dynamicSmemBytes != 0) return said(cudaErrorInvalidConfiguration);
+    if (!fits) return said(cudaErrorInvalidConfiguration);
+    const auto limit = shared_limits().find(kernel.address);
+    if (config.dynamicSmemBytes > (limit == shared_limits().end() ? kSharedBytesOfBlock : limit->second)) {
+        return said(cudaErrorInvalidValue);
+    }
+    kernel.dynamic_shared_bytes = config.dynamicSmemBytes;
     if (const cudaError_t error = ready(); error != cudaSuccess) return said(error);
     return said(device().queue_grid(config.stream, std::move(kernel), grid, block));
 }
@@ -82,6 +97,13 @@ bool is_for_kernels(const void* pointer) {
 using namespace emulated;
 
 extern "C" {
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+    const bool fits = value >= 0 && static_cast<std::size_t>(value) <= kMostSharedBytesOfBlock;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || !fits) return said(cudaErrorInvalidValue);
+    shared_limits()[kernel] = static_cast<std::size_t>(value);
+    return cudaSuccess;
+}
 
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = 0;

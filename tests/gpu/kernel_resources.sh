@@ -33,7 +33,7 @@ spills=no
 for architecture in "$@"; do
     printf '\n%s\n%9s  %5s  %7s  %6s  %s\n' "$architecture" registers stack spilled shared kernel
     for source in "$root"/kernels/cuda/*.cu; do
-        "$nvcc" -std=c++20 -O2 --extended-lambda --expt-relaxed-constexpr -I "$root" -arch="$architecture" -Xptxas -v -cubin \
+        "$nvcc" -std=c++20 -O2 --extended-lambda --expt-relaxed-constexpr -I "$root" -I "$root/kernels/cuda/ptx" -arch="$architecture" -Xptxas -v -cubin \
             -o "$folder/kernels.cubin" "$source" 2>"$folder/ptxas" || { cat "$folder/ptxas" >&2; exit 1; }
         while read -r registers stack spilled shared name; do
             # The kernel without namespaces and parameters; of a lambda the function that has it.

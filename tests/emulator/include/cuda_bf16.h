@@ -19,3 +19,10 @@ inline __nv_bfloat16 __float2bfloat16_rn(float value) {
 inline float __bfloat162float(__nv_bfloat16 value) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(value.bits) << 16U);
 }
+
+struct alignas(4) __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+    return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
+}

@@ -20,6 +20,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __grid_constant__
+#define __launch_bounds__(...)
 /// Shared memory of a block: only one block runs at a time, so that a static variable will do. They lie in a section of
 /// their own, which is filled with NaN before each block. Kernels and the functions with such variables must have
 /// internal linkage.
@@ -85,6 +86,7 @@ using dim3 = ::emulated::Extent;
 
 /// Of NVIDIA's structures only the members that Orrery uses.
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrComputeCapabilityMinor = 76 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 struct cudaDeviceProp {
     char name[256];
 };
@@ -94,6 +96,7 @@ struct cudaLaunchConfig_t {
     cudaStream_t stream;
 };
 
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
