@@ -38,61 +38,79 @@ __global__ void sigmoid_scale_backward_kernel(std::int64_t n, ConstFloats dy, Co
     if (threadIdx.x == 0) put(dlogits, row, static_cast<float>(dot * static_cast<double>(logistic_slope(logit))));
 }
 
+/// y = function(x) for each element.
+template <typename Function>
+void map_rows(StreamHandle stream, const RowCount& rows, std::int64_t n, const char* name, ConstFloats x, Floats y,
+              Function function) {
+    for_some_counted(stream, rows, n, take_four(n, x, y), name,
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
+                         const std::int64_t i = row * n + column;
+                         put_some(y, i, apply<count()>(function, get_some<count()>(x, i)));
+                     });
+}
+/// dx = function(dy, x) for each element.
+template <typename Function>
+void map_rows(StreamHandle stream, const RowCount& rows, std::int64_t n, const char* name, ConstFloats dy,
+              ConstFloats x, Floats dx, Function function) {
+    for_some_counted(stream, rows, n, take_four(n, dy, x, dx), name,
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
+                         const std::int64_t i = row * n + column;
+                         put_some(dx, i, apply<count()>(function, get_some<count()>(dy, i), get_some<count()>(x, i)));
+                     });
+}
+
 }  // namespace
 
 void gelu_forward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats x, Floats y) {
-    for_each_counted(stream, rows, n, "gelu_forward", [=] __device__(std::int64_t row, std::int64_t column) {
-        const float value = get(x, row * n + column);
-        put(y, row * n + column, value * logistic(value * (kLinear + kCubic * (value * value))));
-    });
+    map_rows(stream, rows, n, "gelu_forward", x, y,
+             [] __device__(float value) { return value * logistic(value * (kLinear + kCubic * (value * value))); });
 }
 
 void gelu_backward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats dy, ConstFloats x,
                    Floats dx) {
-    for_each_counted(stream, rows, n, "gelu_backward", [=] __device__(std::int64_t row, std::int64_t column) {
-        const std::int64_t i = row * n + column;
-        const float value = get(x, i);
+    map_rows(stream, rows, n, "gelu_backward", dy, x, dx, [] __device__(float gradient, float value) {
         const float square = value * value;
         const float inner = value * (kLinear + kCubic * square);
-        const float slope = logistic(inner) + value * logistic_slope(inner) * (kLinear + kCubic3 * square);
-        put(dx, i, get(dy, i) * slope);
+        return gradient * (logistic(inner) + value * logistic_slope(inner) * (kLinear + kCubic3 * square));
     });
 }
 
 void relu_forward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats x, Floats y) {
-    for_each_counted(stream, rows, n, "relu_forward", [=] __device__(std::int64_t row, std::int64_t column) {
-        const float value = get(x, row * n + column);
-        put(y, row * n + column, value < 0.0F ? 0.0F : value);
-    });
+    map_rows(stream, rows, n, "relu_forward", x, y, [] __device__(float value) { return value < 0.0F ? 0.0F : value; });
 }
 
 void relu_backward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats dy, ConstFloats x,
                    Floats dx) {
-    for_each_counted(stream, rows, n, "relu_backward", [=] __device__(std::int64_t row, std::int64_t column) {
-        const std::int64_t i = row * n + column;
-        put(dx, i, get(x, i) > 0.0F ? get(dy, i) : 0.0F);
-    });
+    map_rows(stream, rows, n, "relu_backward", dy, x, dx,
+             [] __device__(float gradient, float value) { return value > 0.0F ? gradient : 0.0F; });
 }
 
 void swiglu_forward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats gate_up, Floats y) {
-    for_each_counted(stream, rows, n, "swiglu_forward", [=] __device__(std::int64_t row, std::int64_t column) {
-        const std::int64_t at = row * 2 * n + column;
-        const float gate = get(gate_up, at);
-        put(y, row * n + column, gate * logistic(gate) * get(gate_up, at + n));
-    });
+    for_some_counted(stream, rows, n, take_four(n, gate_up, y), "swiglu_forward",
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
+                         const std::int64_t at = row * 2 * n + column;
+                         put_some(y, row * n + column,
+                                  apply<count()>([](float gate, float up) { return gate * logistic(gate) * up; },
+                                                 get_some<count()>(gate_up, at), get_some<count()>(gate_up, at + n)));
+                     });
 }
 
 void swiglu_backward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats dy, ConstFloats gate_up,
                      Floats dgate_up) {
-    for_each_counted(stream, rows, n, "swiglu_backward", [=] __device__(std::int64_t row, std::int64_t column) {
-        const std::int64_t at = row * 2 * n + column;
-        const float gate = get(gate_up, at);
-        const float up = get(gate_up, at + n);
-        const float gradient = get(dy, row * n + column);
-        const float share = logistic(gate);
-        put(dgate_up, at, gradient * up * (share + gate * logistic_slope(gate)));
-        put(dgate_up, at + n, gradient * (gate * share));
-    });
+    for_some_counted(stream, rows, n, take_four(n, dy, gate_up, dgate_up), "swiglu_backward",
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
+                         const std::int64_t at = row * 2 * n + column;
+                         const auto gates = get_some<count()>(gate_up, at), ups = get_some<count()>(gate_up, at + n);
+                         const auto gradients = get_some<count()>(dy, row * n + column);
+                         const auto of_gate = [](float gradient, float gate, float up) {
+                             return gradient * up * (logistic(gate) + gate * logistic_slope(gate));
+                         };
+                         const auto of_up = [](float gradient, float gate) {
+                             return gradient * (gate * logistic(gate));
+                         };
+                         put_some(dgate_up, at, apply<count()>(of_gate, gradients, gates, ups));
+                         put_some(dgate_up, at + n, apply<count()>(of_up, gradients, gates));
+                     });
 }
 
 void sigmoid_scale_forward(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloats x, ConstFloats logits,

@@ -1,7 +1,7 @@
 // Attention in bf16 by tensor cores: tiles of scores are computed, used and forgotten, as in FlashAttention (Dao, arXiv
-// 2205.14135 and 2307.08691). Scores, their sums and the results of products are in fp32; probabilities and gradients of
-// scores are rounded to bf16 as factors. The backward pass computes the scores twice, once for the gradient of queries
-// and once for those of keys and values, so that each result is summed by one block in a fixed order.
+// 2205.14135 and 2307.08691). Scores, their sums and the results of products are in fp32; probabilities and gradients
+// of scores are rounded to bf16 as factors. The backward pass computes the scores twice, once for the gradient of
+// queries and once for those of keys and values, so that each result is summed by one block in a fixed order.
 //
 // FLOPs that a head of h elements must do for s queries and s causal keys: 2 products of s^2 h forward and 7 backward,
 // against which the bytes, some rows of s h, do not count.
@@ -105,8 +105,8 @@ struct QueryBlock {
         return problem.mask_of(problem.mask_key(own.head), own.sample, query[half]);
     }
 
-    /// Calls use(positions of keys, whether some queries do not attend to some of them, stage) for the tiles of keys that
-    /// matter, in warps that have queries.
+    /// Calls use(positions of keys, whether some queries do not attend to some of them, stage) for the tiles of keys
+    /// that matter, in warps that have queries.
     template <int kWidth, typename Use>
     __device__ void for_each_tile(const ConstFloatRows& k, const ConstFloatRows& v, const InChunks& chunks,
                                   KeyTiles<kWidth>& memory, const Use& use) {
@@ -171,7 +171,8 @@ struct ForwardMemory {
 
 template <int kWidth>
 __global__ void __launch_bounds__(kTileThreads, 1)
-    forward_kernel(AttentionProblem problem, AttentionInputs in, InChunks chunks, unsigned parts, Floats o, float* lse) {
+    forward_kernel(AttentionProblem problem, AttentionInputs in, InChunks chunks, unsigned parts, Floats o,
+                   float* lse) {
     constexpr int kColumns = kPartColumns<kWidth>;
     const int first_column = static_cast<int>(blockIdx.x % parts) * kColumns;
     auto& memory = *static_cast<ForwardMemory<kWidth>*>(ptx::dynamic_shared());
@@ -187,11 +188,11 @@ __global__ void __launch_bounds__(kTileThreads, 1)
             for_each_score([&](int n, int e) { scores[n][e] *= block.scoring.scale; });
         } else {
             for_each_score([&](int n, int e) {
-            const int column = block.lane.column(n, e);
-            const int query = block.query[e / 2], key = keys[column < keys.count ? column : 0];
-            const bool counts = !masked || (column < keys.count && attends(problem, query, key));
-            scores[n][e] = counts ? block.scoring.score(scores[n][e], query, key) : -INFINITY;
-        });
+                const int column = block.lane.column(n, e);
+                const int query = block.query[e / 2], key = keys[column < keys.count ? column : 0];
+                const bool counts = !masked || (column < keys.count && attends(problem, query, key));
+                scores[n][e] = counts ? block.scoring.score(scores[n][e], query, key) : -INFINITY;
+            });
         }
         float keep[2];
         softmax.add(scores, keep);
@@ -231,7 +232,8 @@ __global__ void row_products_kernel(AttentionProblem problem, ConstFloats d_o, C
     if (row >= problem.query_rows) return;
     const std::int64_t first = (row * problem.heads + blockIdx.y) * problem.value_dim;
     float sum = 0;
-    for (std::int64_t i = threadIdx.x; i < problem.value_dim; i += kWarp) sum += get(d_o, first + i) * get(o, first + i);
+    for (std::int64_t i = threadIdx.x; i < problem.value_dim; i += kWarp)
+        sum += get(d_o, first + i) * get(o, first + i);
     sum = warp_sum(sum);
     if (threadIdx.x == 0) products[blockIdx.y * problem.query_rows + row] = sum;
 }
@@ -295,14 +297,14 @@ __global__ void __launch_bounds__(kTileThreads, 1)
                 differentiate(state[e / 2], 1.0F, scores[n][e], of_values[n][e]);
             });
         } else {
-        for_each_score([&](int n, int e) {
-            const int column = block.lane.column(n, e);
-            const int query = block.query[e / 2], key = keys[column < keys.count ? column : 0];
-            const float kept = problem.masks.drops ? problem.kept(block.mask_of(e / 2), key) : 1.0F;
-            scores[n][e] = block.scoring.score(scores[n][e], query, key);
-            differentiate(state[e / 2], kept, scores[n][e], of_values[n][e]);
-            if (masked && !(column < keys.count && attends(problem, query, key))) of_values[n][e] = 0;
-        });
+            for_each_score([&](int n, int e) {
+                const int column = block.lane.column(n, e);
+                const int query = block.query[e / 2], key = keys[column < keys.count ? column : 0];
+                const float kept = problem.masks.drops ? problem.kept(block.mask_of(e / 2), key) : 1.0F;
+                scores[n][e] = block.scoring.score(scores[n][e], query, key);
+                differentiate(state[e / 2], kept, scores[n][e], of_values[n][e]);
+                if (masked && !(column < keys.count && attends(problem, query, key))) of_values[n][e] = 0;
+            });
         }
         multiply_add(of_values, memory.keys.k[stage], first_column, problem.head_dim, sums);
     });
@@ -381,16 +383,16 @@ __global__ void __launch_bounds__(kTileThreads, 1)
                 differentiate(state_of(lane.column(n, e)), 1.0F, scores[n][e], of_values[n][e]);
             });
         } else {
-        for_each_score([&](int n, int e) {
-            const bool exists = lane.column(n, e) < queries.count;
-            const int column = exists ? lane.column(n, e) : 0;
-            const int query = queries[column];
-            const float kept =
-                problem.masks.drops ? problem.kept(problem.mask_of(mask_key, own.sample, query), key[e / 2]) : 1.0F;
-            scores[n][e] = scoring.score(scores[n][e], query, key[e / 2]);
-            differentiate(state_of(column), kept, scores[n][e], of_values[n][e]);
-            if (masked && !(exists && attends(problem, query, key[e / 2]))) scores[n][e] = of_values[n][e] = 0;
-        });
+            for_each_score([&](int n, int e) {
+                const bool exists = lane.column(n, e) < queries.count;
+                const int column = exists ? lane.column(n, e) : 0;
+                const int query = queries[column];
+                const float kept =
+                    problem.masks.drops ? problem.kept(problem.mask_of(mask_key, own.sample, query), key[e / 2]) : 1.0F;
+                scores[n][e] = scoring.score(scores[n][e], query, key[e / 2]);
+                differentiate(state_of(column), kept, scores[n][e], of_values[n][e]);
+                if (masked && !(exists && attends(problem, query, key[e / 2]))) scores[n][e] = of_values[n][e] = 0;
+            });
         }
         multiply_add(scores, memory.d_o[stage], first_column, problem.value_dim, v_sums);
         multiply_add(of_values, memory.q[stage], first_column, problem.head_dim, k_sums);
@@ -459,9 +461,9 @@ void attention_backward_tiles(StreamHandle stream, const AttentionProblem& probl
                            sizeof(QueryGradientMemory<width()>), "attention_backward", query_gradient_kernel<width()>,
                            problem, in, chunks, parts, scratch, dq);
         parts = std::max(parts, parts_of(problem.value_dim, kPartColumns<width()>));
-        launch_with_shared(stream, grid_of(problem.key_rows, problem.micro_batch, problem.kv_heads, parts), kTileThreads,
-                           sizeof(KeyGradientMemory<width()>), "attention_backward", key_gradient_kernel<width()>,
-                           problem, in, chunks, parts, scratch, dk, dv);
+        launch_with_shared(stream, grid_of(problem.key_rows, problem.micro_batch, problem.kv_heads, parts),
+                           kTileThreads, sizeof(KeyGradientMemory<width()>), "attention_backward",
+                           key_gradient_kernel<width()>, problem, in, chunks, parts, scratch, dk, dv);
     });
 }
 

@@ -1,5 +1,5 @@
-// Private to the CUDA kernels: tiles of bf16 rows in shared memory, and their products by tensor cores as attention needs
-// them. A block of four warps has a tile of its own rows, 16 for each warp, and goes through tiles of the others.
+// Private to the CUDA kernels: tiles of bf16 rows in shared memory, and their products by tensor cores as attention
+// needs them. A block of four warps has a tile of its own rows, 16 for each warp, and goes through tiles of the others.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -42,8 +42,8 @@ struct alignas(16) Chunk {
     __nv_bfloat16 value[kElements];
 };
 
-/// Rows of up to kWidth elements. The chunks of a row change places by the row, so that chunks in the same column are in
-/// different banks.
+/// Rows of up to kWidth elements. The chunks of a row change places by the row, so that chunks in the same column are
+/// in different banks.
 template <int kWidth, int kRows>
 struct Tile {
     static constexpr int kChunks = kWidth / Chunk::kElements;
@@ -61,8 +61,8 @@ struct HeadRows {
     bool in_chunks;  // a row is a whole number of chunks, and aligned
 };
 
-/// Starts to copy the rows [first, first + kRows), with zeros after the last row, and after the last column to a multiple
-/// of kStepOfProduct. Called by the whole block, see go_through().
+/// Starts to copy the rows [first, first + kRows), with zeros after the last row, and after the last column to a
+/// multiple of kStepOfProduct. Called by the whole block, see go_through().
 template <int kWidth, int kRows>
 __device__ void fetch(Tile<kWidth, kRows>& tile, const HeadRows& from, int first) {
     constexpr int kChunks = Tile<kWidth, kRows>::kChunks;
@@ -223,8 +223,8 @@ __device__ inline Attends attends(const AttentionProblem& problem, const TilePos
     if (problem.causal && keys.lowest > queries.highest) return Attends::none;
     const int window = static_cast<int>(problem.window);
     if (window > 0 && keys.highest <= queries.lowest - window) return Attends::none;
-    const bool all = (!problem.causal || keys.highest <= queries.lowest) &&
-                     (window == 0 || keys.lowest > queries.highest - window);
+    const bool all =
+        (!problem.causal || keys.highest <= queries.lowest) && (window == 0 || keys.lowest > queries.highest - window);
     return all ? Attends::all : Attends::some;
 }
 __device__ inline bool attends(const AttentionProblem& problem, int query, int key) {

@@ -1,7 +1,7 @@
 // Residual sums, and dropout with masks that are made and stored, or read.
 #include "kernels/cuda/dropout.cuh"
 #include "kernels/cuda/dropout.h"
-#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/loops.cuh"
 #include "kernels/cuda/positions.h"
 
 namespace orrery::kernels::cuda {
@@ -35,10 +35,17 @@ __global__ void residual_add_dropout_kernel(PositionRuns positions, std::int64_t
 
 void residual_add(StreamHandle stream, std::int64_t rows, std::int64_t width, ConstFloats a, ConstFloats b,
                   ConstFloats bias, ConstFloats second_bias, Floats y) {
-    for_each_of_rows(stream, rows, width, "residual_add", [=] __device__(std::int64_t row, std::int64_t column) {
-        const std::int64_t i = row * width + column;
-        put(y, i, get(a, i) + get(b, i) + get_or_zero(bias, column) + get_or_zero(second_bias, column));
-    });
+    for_some_of_rows(stream, rows, width, take_four(width, a, b, bias, second_bias, y), "residual_add",
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
+                         const std::int64_t i = row * width + column;
+                         const auto sum = [](float x, float z, float first, float second) {
+                             return x + z + first + second;
+                         };
+                         put_some(y, i,
+                                  apply<count()>(sum, get_some<count()>(a, i), get_some<count()>(b, i),
+                                                 get_some_or_zero<count()>(bias, column),
+                                                 get_some_or_zero<count()>(second_bias, column)));
+                     });
 }
 
 void residual_add_dropout(StreamHandle stream, const DropoutRows& rows, ConstFloats a, ConstFloats b, ConstFloats bias,

@@ -4,24 +4,10 @@
 namespace orrery::kernels::cuda {
 namespace {
 
-/// sum += x[i …], a thread's elements of a row: one, or four in one access.
+/// sum += x[i …]
 template <int kOwn>
-__device__ void add_own(ConstFloats x, std::int64_t i, float (&sum)[kOwn]) {
-    if constexpr (kOwn == 1) {
-        sum[0] += get(x, i);
-    } else {
-        const Four four = get4(x, i);
-#pragma unroll
-        for (int j = 0; j < kOwn; ++j) sum[j] += four.value[j];
-    }
-}
-template <int kOwn>
-__device__ void put_own(Floats x, std::int64_t i, const float (&sum)[kOwn]) {
-    if constexpr (kOwn == 1) {
-        put(x, i, sum[0]);
-    } else {
-        put4(x, i, {{sum[0], sum[1], sum[2], sum[3]}});
-    }
+__device__ void add_own(ConstFloats x, std::int64_t i, Some<kOwn>& sum) {
+    sum = apply<kOwn>([](float a, float b) { return a + b; }, sum, get_some<kOwn>(x, i));
 }
 
 /// The blocks of a token's first row add up all rows of the token, in order; blockIdx.y is the place among the columns.
@@ -41,7 +27,7 @@ __global__ void embedding_backward_kernel(EmbeddingShape shape, ConstFloats dy, 
     if (__syncthreads_or(seen) != 0) return;
     const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kOwn;
     const bool is_column = column < shape.width;
-    float sum[kOwn] = {};
+    Some<kOwn> sum{};
     if (is_column) add_own(dweight, place * shape.width + column, sum);
     for (std::int64_t first = row; first < shape.rows; first += kThreads) {
         const std::int64_t r = first + threadIdx.x;
@@ -59,35 +45,38 @@ __global__ void embedding_backward_kernel(EmbeddingShape shape, ConstFloats dy, 
         if (!is_column) continue;
         for (int i = 0; i < count; ++i) add_own(dy, (first + found[i]) * shape.width + column, sum);
     }
-    if (is_column) put_own(dweight, place * shape.width + column, sum);
+    if (is_column) put_some(dweight, place * shape.width + column, sum);
 }
 
 }  // namespace
 
 void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const std::int32_t* tokens, ConstFloats weight,
                        Floats y) {
-    for_each_of_rows(stream, shape.rows, shape.width, "embedding_forward",
-                     [=] __device__(std::int64_t row, std::int64_t column) {
+    for_some_of_rows(stream, shape.rows, shape.width, take_four(shape.width, weight, y), "embedding_forward",
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t place = tokens[row] - shape.vocab_start;
                          const bool here = place >= 0 && place < shape.vocab_rows;
-                         put(y, row * shape.width + column, here ? get(weight, place * shape.width + column) : 0.0F);
+                         put_some(y, row * shape.width + column,
+                                  here ? get_some<count()>(weight, place * shape.width + column) : Some<count()>{});
                      });
 }
 
 void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, ConstFloats dy, const std::int32_t* tokens,
                         Floats dweight) {
-    const bool in_fours = shape.width % 4 == 0 && takes_four(dy) && takes_four(dweight);
+    const bool in_fours = take_four(shape.width, dy, dweight);
     const dim3 grid(static_cast<unsigned>(shape.rows), blocks_for(shape.width, in_fours ? 4 * kThreads : kThreads));
     launch(stream, grid, kThreads, "embedding_backward",
            in_fours ? embedding_backward_kernel<4> : embedding_backward_kernel<1>, shape, dy, tokens, dweight);
 }
 
 void position_forward(StreamHandle stream, const PositionShape& shape, ConstFloats x, ConstFloats weight, Floats y) {
-    for_each_of_rows(stream, shape.rows, shape.width, "position_forward",
-                     [=] __device__(std::int64_t row, std::int64_t column) {
+    for_some_of_rows(stream, shape.rows, shape.width, take_four(shape.width, x, weight, y), "position_forward",
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t position = shape.first_position + position_index(row, shape.micro_batch);
                          const std::int64_t i = row * shape.width + column;
-                         put(y, i, get(x, i) + get(weight, position * shape.width + column));
+                         put_some(y, i,
+                                  apply<count()>([](float a, float b) { return a + b; }, get_some<count()>(x, i),
+                                                 get_some<count()>(weight, position * shape.width + column)));
                      });
 }
 

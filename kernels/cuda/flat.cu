@@ -1,25 +1,24 @@
+#include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/flat.h"
 #include "kernels/cuda/loops.cuh"
 
 namespace orrery::kernels::cuda {
 namespace {
 
-/// A block sums kWarp columns; threadIdx.x is the column, threadIdx.y selects every kWarp-th row.
+template <int kColumns>
 __global__ void bias_backward_kernel(std::int64_t rows, std::int64_t n, ConstFloatRows dy, Floats dbias) {
-    __shared__ double sums[kWarp][kWarp + 1];
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+    using Block = ColumnBlock<kColumns>;
+    __shared__ Block block;
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x;
     double sum = 0;
     if (column < n) {
-        for (std::int64_t row = threadIdx.y; row < rows; row += kWarp) {
+        for (std::int64_t row = threadIdx.y; row < rows; row += Block::kRows) {
             sum += static_cast<double>(get(dy.data, row * dy.width + column));
         }
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= n) return;
-    double total = 0;
-    for (int y = 0; y < kWarp; ++y) total += sums[y][threadIdx.x];
-    put(dbias, column, get(dbias, column) + static_cast<float>(total));
+    const double total = block.total(sum);
+    if (!block.has_column() || block.lane() != 0 || block.column() >= n) return;
+    put(dbias, block.column(), get(dbias, block.column()) + static_cast<float>(total));
 }
 
 /// y[i] = f(x[i], y[i]) with four elements per thread.
@@ -54,13 +53,17 @@ struct Add {
 }  // namespace
 
 void set_bias(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloats bias, FloatRows y) {
-    for_each_of_rows(stream, rows, n, "set_bias", [=] __device__(std::int64_t row, std::int64_t column) {
-        put(y.data, row * y.width + column, get(bias, column));
-    });
+    for_some_of_rows(stream, rows, n, take_four(n, bias, y.data) && y.width % 4 == 0, "set_bias",
+                     [=] __device__(std::int64_t row, std::int64_t column, auto count) {
+                         put_some(y.data, row * y.width + column, get_some<count()>(bias, column));
+                     });
 }
 
 void bias_backward(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloatRows dy, Floats dbias) {
-    launch(stream, blocks_for(n, kWarp), dim3(kWarp, kWarp), "bias_backward", bias_backward_kernel, rows, n, dy, dbias);
+    with_columns(n, [&](auto columns) {
+        launch(stream, blocks_for(n, columns()), dim3(columns(), ColumnBlock<columns()>::kRows), "bias_backward",
+               bias_backward_kernel<columns()>, rows, n, dy, dbias);
+    });
 }
 
 void cut(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloatRows x, Floats high, Floats low) {

@@ -2,7 +2,8 @@
 // on the CPU.
 #include <cmath>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/loops.cuh"
 
 namespace orrery::kernels::cuda {
 namespace {
@@ -15,8 +16,17 @@ __device__ void copy_other_columns(const NormShape& shape, std::int64_t begin, C
     }
 }
 
-// One block per row. The stride of a shape is given, also if it is the width.
+// One block per row, of which a thread takes kCount elements at a time. The stride of a shape is given, also if it is
+// the width. A row is read again where it is needed again: it is in the cache then.
 
+/// Calls body(first column) for a thread's elements.
+template <int kCount, typename Body>
+__device__ void for_own_columns(const NormShape& shape, const Body& body) {
+    for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * kCount; i < shape.width; i += kThreads * kCount)
+        body(i);
+}
+
+template <int kCount>
 __global__ void layer_norm_forward_kernel(NormShape shape, double epsilon, ConstFloats x, ConstFloats weight,
                                           ConstFloats bias, Floats y, float* stats) {
     __shared__ double shared[kThreads / kWarp];
@@ -24,13 +34,17 @@ __global__ void layer_norm_forward_kernel(NormShape shape, double epsilon, Const
     const std::int64_t begin = row * shape.stride;
     const auto width = static_cast<double>(shape.width);
     double sum = 0;
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) sum += wide(get(x, begin + i));
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        for (const float value : get_some<kCount>(x, begin + i).value) sum += wide(value);
+    });
     const double mean = block_sum(sum, shared) / width;
     double squares = 0;
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        const double centred = wide(get(x, begin + i)) - mean;
-        squares += centred * centred;
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        for (const float value : get_some<kCount>(x, begin + i).value) {
+            const double centred = wide(value) - mean;
+            squares += centred * centred;
+        }
+    });
     const double variance = block_sum(squares, shared) / width;
     const auto centre = static_cast<float>(mean);
     const auto inverse = static_cast<float>(1.0 / sqrt(variance + epsilon));
@@ -38,13 +52,19 @@ __global__ void layer_norm_forward_kernel(NormShape shape, double epsilon, Const
         stats[2 * row] = centre;
         stats[2 * row + 1] = inverse;
     }
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        put(y, begin + i, ((get(x, begin + i) - centre) * inverse) * get(weight, i) + get(bias, i));
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        const auto normed = [&](float value, float factor, float added) {
+            return ((value - centre) * inverse) * factor + added;
+        };
+        put_some(y, begin + i,
+                 apply<kCount>(normed, get_some<kCount>(x, begin + i), get_some<kCount>(weight, i),
+                               get_some<kCount>(bias, i)));
+    });
     copy_other_columns(shape, begin, x, y);
 }
 
 /// dx = residual + inverse (g - mean(g) - xhat mean(g xhat)) with g = dy w.
+template <int kCount>
 __global__ void layer_norm_backward_kernel(NormShape shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                                            const float* stats, ConstFloats residual, Floats dx) {
     __shared__ double shared[kThreads / kWarp];
@@ -54,38 +74,48 @@ __global__ void layer_norm_backward_kernel(NormShape shape, ConstFloats dy, Cons
     const float inverse = stats[2 * row + 1];
     double sum = 0;
     double dot = 0;
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        const double g = wide(get(dy, begin + i) * get(weight, i));
-        sum += g;
-        dot += g * wide((get(x, begin + i) - centre) * inverse);
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        const auto gradients = get_some<kCount>(dy, begin + i), values = get_some<kCount>(x, begin + i),
+                   factors = get_some<kCount>(weight, i);
+        for (int j = 0; j < kCount; ++j) {
+            const double g = wide(gradients.value[j] * factors.value[j]);
+            sum += g;
+            dot += g * wide((values.value[j] - centre) * inverse);
+        }
+    });
     const auto width = static_cast<double>(shape.width);
     const auto mean = static_cast<float>(block_sum(sum, shared) / width);
     const auto along = static_cast<float>(block_sum(dot, shared) / width);
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        const float normal = (get(x, begin + i) - centre) * inverse;
-        const float gradient = (get(dy, begin + i) * get(weight, i) - mean - normal * along) * inverse;
-        put(dx, begin + i, (residual.present() ? get(residual, begin + i) : 0.0F) + gradient);
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        const auto result = [&](float gradient, float value, float factor, float before) {
+            const float normal = (value - centre) * inverse;
+            return before + (gradient * factor - mean - normal * along) * inverse;
+        };
+        put_some(dx, begin + i,
+                 apply<kCount>(result, get_some<kCount>(dy, begin + i), get_some<kCount>(x, begin + i),
+                               get_some<kCount>(weight, i), get_some_or_zero<kCount>(residual, begin + i)));
+    });
     copy_other_columns(shape, begin, dy, dx);
 }
 
+template <int kCount>
 __global__ void rms_norm_forward_kernel(NormShape shape, double epsilon, ConstFloats x, ConstFloats weight, Floats y,
                                         float* stats) {
     __shared__ double shared[kThreads / kWarp];
     const std::int64_t row = blockIdx.x;
     const std::int64_t begin = row * shape.stride;
     double squares = 0;
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        const double value = wide(get(x, begin + i));
-        squares += value * value;
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        for (const float value : get_some<kCount>(x, begin + i).value) squares += wide(value) * wide(value);
+    });
     const double mean = block_sum(squares, shared) / static_cast<double>(shape.width);
     const auto inverse = static_cast<float>(1.0 / sqrt(mean + epsilon));
     if (threadIdx.x == 0) stats[row] = inverse;
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        put(y, begin + i, (get(x, begin + i) * inverse) * get(weight, i));
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        put_some(y, begin + i,
+                 apply<kCount>([&](float value, float factor) { return (value * inverse) * factor; },
+                               get_some<kCount>(x, begin + i), get_some<kCount>(weight, i)));
+    });
     copy_other_columns(shape, begin, x, y);
 }
 
@@ -94,6 +124,7 @@ __device__ float along_input(double dot, float inverse, std::int64_t width) {
     return static_cast<float>(dot * wide(inverse) * wide(inverse) * wide(inverse) / static_cast<double>(width));
 }
 
+template <int kCount>
 __global__ void rms_norm_backward_kernel(NormShape shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                                          const float* stats, ConstFloats residual, Floats dx) {
     __shared__ double shared[kThreads / kWarp];
@@ -101,28 +132,36 @@ __global__ void rms_norm_backward_kernel(NormShape shape, ConstFloats dy, ConstF
     const std::int64_t begin = row * shape.stride;
     const float inverse = stats[row];
     double dot = 0;
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        dot += wide(get(dy, begin + i) * get(weight, i)) * wide(get(x, begin + i));
-    }
-    const float factor = along_input(block_sum(dot, shared), inverse, shape.width);
-    for (std::int64_t i = threadIdx.x; i < shape.width; i += kThreads) {
-        const float gradient = (get(dy, begin + i) * get(weight, i)) * inverse - get(x, begin + i) * factor;
-        put(dx, begin + i, (residual.present() ? get(residual, begin + i) : 0.0F) + gradient);
-    }
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        const auto gradients = get_some<kCount>(dy, begin + i), values = get_some<kCount>(x, begin + i),
+                   factors = get_some<kCount>(weight, i);
+        for (int j = 0; j < kCount; ++j) {
+            dot += wide(gradients.value[j] * factors.value[j]) * wide(values.value[j]);
+        }
+    });
+    const float along = along_input(block_sum(dot, shared), inverse, shape.width);
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        const auto result = [&](float gradient, float value, float factor, float before) {
+            return before + ((gradient * factor) * inverse - value * along);
+        };
+        put_some(dx, begin + i,
+                 apply<kCount>(result, get_some<kCount>(dy, begin + i), get_some<kCount>(x, begin + i),
+                               get_some<kCount>(weight, i), get_some_or_zero<kCount>(residual, begin + i)));
+    });
     copy_other_columns(shape, begin, dy, dx);
 }
 
-/// Column sums for the gradients of the norm's parameters; threadIdx.x is the column, threadIdx.y selects every
-/// kWarp-th row. A row's `stat_count` statistics are (mean, 1/std) or 1/rms.
+/// Column sums for the gradients of the norm's parameters. A row's `stat_count` statistics are (mean, 1/std) or 1/rms.
+template <int kColumns>
 __global__ void norm_parameters_kernel(NormShape shape, int stat_count, ConstFloats dy, ConstFloats x,
                                        const float* stats, Floats dweight, Floats dbias) {
-    __shared__ double weights[kWarp][kWarp + 1];
-    __shared__ double biases[kWarp][kWarp + 1];
-    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+    using Block = ColumnBlock<kColumns>;
+    __shared__ Block of_weights, of_biases;
+    const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x;
     double weight = 0;
     double bias = 0;
     if (column < shape.width) {
-        for (std::int64_t row = threadIdx.y; row < shape.rows; row += kWarp) {
+        for (std::int64_t row = threadIdx.y; row < shape.rows; row += Block::kRows) {
             const float centre = stat_count == 2 ? stats[2 * row] : 0.0F;
             const float inverse = stats[stat_count * row + stat_count - 1];
             const std::int64_t at = row * shape.stride + column;
@@ -131,17 +170,12 @@ __global__ void norm_parameters_kernel(NormShape shape, int stat_count, ConstFlo
             bias += wide(gradient);
         }
     }
-    weights[threadIdx.y][threadIdx.x] = weight;
-    biases[threadIdx.y][threadIdx.x] = bias;
-    __syncthreads();
-    if (threadIdx.y != 0 || column >= shape.width) return;
-    weight = bias = 0;
-    for (int y = 0; y < kWarp; ++y) {
-        weight += weights[y][threadIdx.x];
-        bias += biases[y][threadIdx.x];
-    }
-    put(dweight, column, get(dweight, column) + static_cast<float>(weight));
-    if (dbias.present()) put(dbias, column, get(dbias, column) + static_cast<float>(bias));
+    weight = of_weights.total(weight);
+    if (dbias.present()) bias = of_biases.total(bias);
+    const std::int64_t own = Block::column();
+    if (!Block::has_column() || Block::lane() != 0 || own >= shape.width) return;
+    put(dweight, own, get(dweight, own) + static_cast<float>(weight));
+    if (dbias.present()) put(dbias, own, get(dbias, own) + static_cast<float>(bias));
 }
 
 // One warp per head of a row. Heads of q and k are normalised, those of v are copied.
@@ -251,13 +285,21 @@ __global__ void head_norm_parameters_kernel(HeadShape shape, ConstFloats dout, C
 unsigned rows_of(const NormShape& shape) {
     return static_cast<unsigned>(shape.rows);
 }
-dim3 columns_of(const NormShape& shape) {
-    return blocks_for(shape.width, kWarp);
-}
-constexpr dim3 kColumnBlock(kWarp, kWarp);
-
 NormShape with_stride(const NormShape& shape) {
     return {shape.rows, shape.width, shape.row_width()};
+}
+
+template <typename... Operands>
+bool take_four(const NormShape& shape, const Operands&... operands) {
+    return shape.row_width() % 4 == 0 && take_four(shape.width, operands...);
+}
+
+void parameter_gradients(StreamHandle stream, const NormShape& shape, const char* name, int stat_count, ConstFloats dy,
+                         ConstFloats x, const float* stats, Floats dweight, Floats dbias) {
+    with_columns(shape.width, [&](auto columns) {
+        launch(stream, blocks_for(shape.width, columns()), dim3(columns(), ColumnBlock<columns()>::kRows), name,
+               norm_parameters_kernel<columns()>, with_stride(shape), stat_count, dy, x, stats, dweight, dbias);
+    });
 }
 
 void check_residual(const NormShape& shape, ConstFloats residual) {
@@ -273,33 +315,39 @@ dim3 heads_of(const HeadShape& shape) {
 
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
                         ConstFloats bias, Floats y, float* stats) {
-    launch(stream, rows_of(shape), kThreads, "layer_norm_forward", layer_norm_forward_kernel, with_stride(shape),
-           epsilon, x, weight, bias, y, stats);
+    with_count(take_four(shape, x, weight, bias, y), [&](auto count) {
+        launch(stream, rows_of(shape), kThreads, "layer_norm_forward", layer_norm_forward_kernel<count()>,
+               with_stride(shape), epsilon, x, weight, bias, y, stats);
+    });
 }
 
 void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                          const float* stats, ConstFloats residual, Floats dx, Floats dweight, Floats dbias) {
     check_residual(shape, residual);
     // First the parameters, because dx may be dy.
-    launch(stream, columns_of(shape), kColumnBlock, "layer_norm_backward", norm_parameters_kernel, with_stride(shape),
-           2, dy, x, stats, dweight, dbias);
-    launch(stream, rows_of(shape), kThreads, "layer_norm_backward", layer_norm_backward_kernel, with_stride(shape), dy,
-           x, weight, stats, residual, dx);
+    parameter_gradients(stream, shape, "layer_norm_backward", 2, dy, x, stats, dweight, dbias);
+    with_count(take_four(shape, dy, x, weight, residual, dx), [&](auto count) {
+        launch(stream, rows_of(shape), kThreads, "layer_norm_backward", layer_norm_backward_kernel<count()>,
+               with_stride(shape), dy, x, weight, stats, residual, dx);
+    });
 }
 
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
                       Floats y, float* stats) {
-    launch(stream, rows_of(shape), kThreads, "rms_norm_forward", rms_norm_forward_kernel, with_stride(shape), epsilon,
-           x, weight, y, stats);
+    with_count(take_four(shape, x, weight, y), [&](auto count) {
+        launch(stream, rows_of(shape), kThreads, "rms_norm_forward", rms_norm_forward_kernel<count()>,
+               with_stride(shape), epsilon, x, weight, y, stats);
+    });
 }
 
 void rms_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                        const float* stats, ConstFloats residual, Floats dx, Floats dweight) {
     check_residual(shape, residual);
-    launch(stream, columns_of(shape), kColumnBlock, "rms_norm_backward", norm_parameters_kernel, with_stride(shape), 1,
-           dy, x, stats, dweight, Floats{});
-    launch(stream, rows_of(shape), kThreads, "rms_norm_backward", rms_norm_backward_kernel, with_stride(shape), dy, x,
-           weight, stats, residual, dx);
+    parameter_gradients(stream, shape, "rms_norm_backward", 1, dy, x, stats, dweight, {});
+    with_count(take_four(shape, dy, x, weight, residual, dx), [&](auto count) {
+        launch(stream, rows_of(shape), kThreads, "rms_norm_backward", rms_norm_backward_kernel<count()>,
+               with_stride(shape), dy, x, weight, stats, residual, dx);
+    });
 }
 
 void head_norm_forward(StreamHandle stream, const HeadShape& shape, double epsilon, ConstFloats qkv,

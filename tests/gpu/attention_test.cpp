@@ -25,7 +25,12 @@ struct Case {
 };
 
 AttentionPart shape(std::int64_t micro_batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
-    return {.queries = {}, .keys = {}, .micro_batch = micro_batch, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim};
+    return {.queries = {},
+            .keys = {},
+            .micro_batch = micro_batch,
+            .heads = heads,
+            .kv_heads = kv_heads,
+            .head_dim = head_dim};
 }
 AttentionPart with_window(AttentionPart part, std::int64_t window) {
     part.sliding_window = window;
@@ -135,11 +140,12 @@ class AttentionOnGpu : public KernelsOnGpu, public testing::WithParamInterface<s
         const std::uint64_t heads_key = RandomStream(part_.dropout.key, "head").key();
         const std::int32_t threshold = kernels::RowMask::threshold(case_.dropped);
         for (std::int64_t head = 0; head < part_.heads; ++head) {
-            const std::uint64_t key_of_head = mix64(heads_key ^ mix64(static_cast<std::uint64_t>(part_.first_head + head)));
+            const std::uint64_t key_of_head =
+                mix64(heads_key ^ mix64(static_cast<std::uint64_t>(part_.first_head + head)));
             for (std::int64_t sample = 0; sample < part_.micro_batch; ++sample) {
                 for (std::size_t i = 0; i < queries_.size(); ++i) {
-                    const kernels::RowMask mask(key_of_head, samples_.empty() ? 0 : samples_.front() + sample, queries_[i],
-                                                threshold);
+                    const kernels::RowMask mask(key_of_head, samples_.empty() ? 0 : samples_.front() + sample,
+                                                queries_[i], threshold);
                     for (std::size_t j = 0; j < keys_.size(); ++j) {
                         const std::int64_t distance = queries_[i] - keys_[j];
                         if (part_.causal && distance < 0) continue;
@@ -184,12 +190,14 @@ class AttentionOnGpu : public KernelsOnGpu, public testing::WithParamInterface<s
         exact_lse_.resize(lses);
         for (std::size_t i = 0; i < lses; ++i) exact_lse_[i] = std::log(sums[i]);
         exact_o_.resize(d_o_.values.size());
-        for_each_pair([&](std::int64_t head, std::int64_t sample, std::size_t i, std::size_t j, double score, double kept) {
-            const double probability = std::exp(score - exact_lse_[lse_at(head, i, sample)]);
-            for (std::int64_t d = 0; d < part_.value_width(); ++d) {
-                exact_o_[d_o_.at(row(i, sample), head, d)].add(probability * kept, probability * kept, v_(row(j, sample), kv_head(head), d));
-            }
-        });
+        for_each_pair(
+            [&](std::int64_t head, std::int64_t sample, std::size_t i, std::size_t j, double score, double kept) {
+                const double probability = std::exp(score - exact_lse_[lse_at(head, i, sample)]);
+                for (std::int64_t d = 0; d < part_.value_width(); ++d) {
+                    exact_o_[d_o_.at(row(i, sample), head, d)].add(probability * kept, probability * kept,
+                                                                   v_(row(j, sample), kv_head(head), d));
+                }
+            });
     }
     /// `o`: as given to the backward pass, rounded.
     void differentiate_exactly(const Heads& o) {
@@ -197,22 +205,23 @@ class AttentionOnGpu : public KernelsOnGpu, public testing::WithParamInterface<s
         exact_dq_.resize(q_.values.size());
         exact_dk_.resize(k_.values.size());
         exact_dv_.resize(v_.values.size());
-        for_each_pair([&](std::int64_t head, std::int64_t sample, std::size_t i, std::size_t j, double score, double kept) {
-            const std::int64_t query = row(i, sample), key = row(j, sample), shared = kv_head(head);
-            const double probability = std::exp(score - exact_lse_[lse_at(head, i, sample)]);
-            double gradient = 0, magnitude = 0;  // of the score
-            for (std::int64_t d = 0; d < part_.value_width(); ++d) {
-                const double of_o = d_o_(query, head, d);
-                exact_dv_[v_.at(key, shared, d)].add(probability * kept, probability * kept, of_o);
-                const double of_v = kept * v_(key, shared, d), subtracted = o(query, head, d);
-                gradient += scale * probability * of_o * (of_v - subtracted);
-                magnitude += scale * probability * std::abs(of_o) * (std::abs(of_v) + std::abs(subtracted));
-            }
-            for (std::int64_t d = 0; d < part_.head_dim; ++d) {
-                exact_dq_[q_.at(query, head, d)].add(gradient, magnitude, k_(key, shared, d));
-                exact_dk_[k_.at(key, shared, d)].add(gradient, magnitude, q_(query, head, d));
-            }
-        });
+        for_each_pair(
+            [&](std::int64_t head, std::int64_t sample, std::size_t i, std::size_t j, double score, double kept) {
+                const std::int64_t query = row(i, sample), key = row(j, sample), shared = kv_head(head);
+                const double probability = std::exp(score - exact_lse_[lse_at(head, i, sample)]);
+                double gradient = 0, magnitude = 0;  // of the score
+                for (std::int64_t d = 0; d < part_.value_width(); ++d) {
+                    const double of_o = d_o_(query, head, d);
+                    exact_dv_[v_.at(key, shared, d)].add(probability * kept, probability * kept, of_o);
+                    const double of_v = kept * v_(key, shared, d), subtracted = o(query, head, d);
+                    gradient += scale * probability * of_o * (of_v - subtracted);
+                    magnitude += scale * probability * std::abs(of_o) * (std::abs(of_v) + std::abs(subtracted));
+                }
+                for (std::int64_t d = 0; d < part_.head_dim; ++d) {
+                    exact_dq_[q_.at(query, head, d)].add(gradient, magnitude, k_(key, shared, d));
+                    exact_dk_[k_.at(key, shared, d)].add(gradient, magnitude, q_(query, head, d));
+                }
+            });
     }
     /// In bf16, probabilities and gradients of scores are factors of products, and the results are rounded.
     [[nodiscard]] Rounding rounding() const {

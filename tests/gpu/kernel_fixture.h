@@ -78,11 +78,12 @@ class KernelsOnGpu : public OnGpu {
     RandomStream random_{seed_, "kernels"};
 };
 
-/// A number in double precision, and the sum of the magnitudes of which it is the sum: the error of an implementation in
-/// less precision is a small part of that.
+/// A number in double precision, and the sum of the magnitudes of which it is the sum: the error of an implementation
+/// in less precision is a small part of that.
 struct Exact {
     double value = 0, magnitude = 0;
-    double of_factors = 0;  // the magnitude if the factors, sums themselves, are replaced by the magnitudes of their terms
+    double of_factors =
+        0;  // the magnitude if the factors, sums themselves, are replaced by the magnitudes of their terms
     void add(double factor, double factor_magnitude, double other) {
         value += factor * other;
         magnitude += std::abs(factor * other);
@@ -90,8 +91,8 @@ struct Exact {
     }
 };
 
-/// How far results may be from exact ones: parts of the sum of magnitudes, because factors are rounded, of that with the
-/// terms of factors, because they are sums in fp32, and of the result, which is rounded to its type.
+/// How far results may be from exact ones: parts of the sum of magnitudes, because factors are rounded, of that with
+/// the terms of factors, because they are sums in fp32, and of the result, which is rounded to its type.
 struct Rounding {
     double of_terms = 0, of_sums = 0, of_result = 0;
 };

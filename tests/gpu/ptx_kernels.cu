@@ -1,9 +1,8 @@
-#include "tests/gpu/ptx_kernels.h"
-
 #include <cuda_pipeline.h>
 #include <ptx.h>
 
 #include "kernels/cuda/launch.cuh"
+#include "tests/gpu/ptx_kernels.h"
 
 namespace orrery::exec {
 namespace {

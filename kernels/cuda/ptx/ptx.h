@@ -1,6 +1,6 @@
-// What kernels need and CUDA C++ has no function for: products of small matrices by a warp as instructions of PTX, where
-// a kernel knows which thread holds which element, and the shared memory of a size that is given at launch. For compute
-// capability 8.0 and up. tests/emulator/include has the same for CPUs.
+// What kernels need and CUDA C++ has no function for: products of small matrices by a warp as instructions of PTX,
+// where a kernel knows which thread holds which element, and the shared memory of a size that is given at launch. For
+// compute capability 8.0 and up. tests/emulator/include has the same for CPUs.
 #pragma once
 
 #include <cuda_bf16.h>
