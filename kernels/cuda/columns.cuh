@@ -1,4 +1,5 @@
-// Private to the CUDA kernels: sums over the rows of a matrix, column by column, in an order that depends on its width only.
+// Private to the CUDA kernels: sums over the rows of a matrix, column by column, in an order that depends on its width
+// only.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -28,8 +29,8 @@ struct ColumnBlock {
     __device__ static std::int64_t column() { return static_cast<std::int64_t>(blockIdx.x) * kColumns + warp(); }
 };
 
-/// Calls use(columns of a block as a constant): few where all columns would be too few blocks for a device. The bytes of
-/// a row that a block reads are not fewer than those of an access to memory in fp32.
+/// Calls use(columns of a block as a constant): few where all columns would be too few blocks for a device. The bytes
+/// of a row that a block reads are not fewer than those of an access to memory in fp32.
 template <typename Use>
 void with_columns(std::int64_t columns, const Use& use) {
     constexpr std::int64_t kManyColumns = 8192;

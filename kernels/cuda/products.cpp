@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "kernels/cuda/biased_products.h"
 #include "kernels/cuda/flat.h"
 #include "kernels/cuda/library.h"
 
@@ -37,6 +38,7 @@ struct Products::Impl {
     /// A handle serves one stream, because cuBLAS promises bitwise equal results only then.
     struct OfStream {
         cublasHandle_t handle = nullptr;
+        BiasedProducts::Workspace workspace;
         void* cut = nullptr;  // two bf16 numbers for each of `elements`
         std::int64_t elements = 0;
         bool is_prepared = false;
@@ -50,6 +52,7 @@ struct Products::Impl {
         library.function<decltype(cublasSetWorkspace_v2)>("cublasSetWorkspace_v2");
     decltype(cublasSetMathMode)* set_math = library.function<decltype(cublasSetMathMode)>("cublasSetMathMode");
     decltype(cublasGemmEx_64)* gemm = library.function<decltype(cublasGemmEx_64)>("cublasGemmEx_64");
+    BiasedProducts biased;
     Options options;
     std::map<void*, OfStream> streams;
 
@@ -70,9 +73,9 @@ struct Products::Impl {
         check(create(&own.handle), "cublasCreate");
         check(set_stream(own.handle, static_cast<cudaStream_t>(stream.stream)), "cublasSetStream");
         if (options.workspace_bytes > 0) {  // after the stream, which sets cuBLAS's own again
-            void* const workspace = allocate(options.workspace_bytes, "cuBLAS's workspace");
-            check(set_workspace(own.handle, workspace, static_cast<std::size_t>(options.workspace_bytes)),
-                  "cublasSetWorkspace");
+            own.workspace = {allocate(options.workspace_bytes, "cuBLAS's workspace"),
+                             static_cast<std::size_t>(options.workspace_bytes)};
+            check(set_workspace(own.handle, own.workspace.memory, own.workspace.bytes), "cublasSetWorkspace");
         }
         // Without TF32, and rounding to bf16 only once.
         check(set_math(own.handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
@@ -156,6 +159,11 @@ void Products::prepare(StreamHandle stream, std::int64_t cut_elements) {
 
 void Products::linear_forward(StreamHandle stream, const LinearShape& shape, ConstFloatRows x, ConstFloats weight,
                               ConstFloats bias, FloatRows y) {
+    const bool is_whole = x.data.type == weight.type;  // no factor is cut
+    if (bias.present() && is_whole &&
+        impl_->biased.multiply(stream, impl_->of(stream).workspace, shape, x, weight, bias, y)) {
+        return;
+    }
     if (bias.present()) set_bias(stream, shape.rows, shape.n, bias, y);
     impl_->multiply(stream, shape.rows, shape.n, shape.k, {x}, {{weight, shape.k}, true}, bias.present() ? 1.0F : 0.0F,
                     y);

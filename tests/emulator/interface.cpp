@@ -1,5 +1,6 @@
 // Holds what the emulated headers declare against the real ones. It is compiled with both, each of which must have
 // these functions with these parameters, and these values. InterfaceTest compares the list with the sources.
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -50,6 +51,28 @@ FUNCTION(cublasStatus_t, cublasGemmEx_64,
          (cublasHandle_t, cublasOperation_t, cublasOperation_t, std::int64_t, std::int64_t, std::int64_t, const void*,
           const void*, cudaDataType, std::int64_t, const void*, cudaDataType, std::int64_t, const void*, void*,
           cudaDataType, std::int64_t, cublasComputeType_t, cublasGemmAlgo_t))
+
+FUNCTION(cublasStatus_t, cublasLtCreate, (cublasLtHandle_t*))
+FUNCTION(cublasStatus_t, cublasLtDestroy, (cublasLtHandle_t))
+FUNCTION(cublasStatus_t, cublasLtMatmulDescCreate, (cublasLtMatmulDesc_t*, cublasComputeType_t, cudaDataType))
+FUNCTION(cublasStatus_t, cublasLtMatmulDescDestroy, (cublasLtMatmulDesc_t))
+FUNCTION(cublasStatus_t, cublasLtMatmulDescSetAttribute,
+         (cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void*, std::size_t))
+FUNCTION(cublasStatus_t, cublasLtMatrixLayoutCreate,
+         (cublasLtMatrixLayout_t*, cudaDataType, std::uint64_t, std::uint64_t, std::int64_t))
+FUNCTION(cublasStatus_t, cublasLtMatrixLayoutDestroy, (cublasLtMatrixLayout_t))
+FUNCTION(cublasStatus_t, cublasLtMatmulPreferenceCreate, (cublasLtMatmulPreference_t*))
+FUNCTION(cublasStatus_t, cublasLtMatmulPreferenceDestroy, (cublasLtMatmulPreference_t))
+FUNCTION(cublasStatus_t, cublasLtMatmulPreferenceSetAttribute,
+         (cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t, const void*, std::size_t))
+FUNCTION(cublasStatus_t, cublasLtMatmulAlgoGetHeuristic,
+         (cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+          cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
+          cublasLtMatmulHeuristicResult_t*, int*))
+FUNCTION(cublasStatus_t, cublasLtMatmul,
+         (cublasLtHandle_t, cublasLtMatmulDesc_t, const void*, const void*, cublasLtMatrixLayout_t, const void*,
+          cublasLtMatrixLayout_t, const void*, const void*, cublasLtMatrixLayout_t, void*, cublasLtMatrixLayout_t,
+          const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t))
 
 FUNCTION(ncclResult_t, ncclGetUniqueId, (ncclUniqueId*))
 FUNCTION(ncclResult_t, ncclCommInitRankConfig, (ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*))
@@ -105,6 +128,20 @@ VALUE(CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION, 16)
 VALUE(CUBLAS_COMPUTE_32F, 68)
 VALUE(CUBLAS_GEMM_DEFAULT, -1)
 VALUE(CUDA_R_32F, 0)
+VALUE(CUBLASLT_MATMUL_DESC_TRANSA, 3)
+VALUE(CUBLASLT_MATMUL_DESC_TRANSB, 4)
+VALUE(CUBLASLT_MATMUL_DESC_EPILOGUE, 7)
+VALUE(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)
+VALUE(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26)
+VALUE(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)
+VALUE(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7)
+VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)
+VALUE(CUBLASLT_EPILOGUE_BIAS, 4)
+VALUE(CUBLASLT_REDUCTION_SCHEME_NONE, 0)
+VALUE(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)
 VALUE(CUDA_R_16BF, 14)
 
 VALUE(ncclSuccess, 0)

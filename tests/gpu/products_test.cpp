@@ -19,8 +19,9 @@ class ProductsOperatorsOnGpu : public KernelsOnGpu {
     /// Random numbers in device memory.
     Floats random(std::int64_t elements, DType type) { return on_device(numbers(elements, type), type); }
     [[nodiscard]] Products products(std::int64_t most_cut) {
-        return Products(
-            {.allocate = [this](std::int64_t bytes) { return device_->allocate(bytes); }, .most_cut = most_cut});
+        return Products({.allocate = [this](std::int64_t bytes) { return device_->allocate(bytes); },
+                         .workspace_bytes = 1 << 16,
+                         .most_cut = most_cut});
     }
 };
 
@@ -49,6 +50,41 @@ TEST_F(ProductsOperatorsOnGpu, PartsOfAFactorMakeTheWholeResult) {
     expect_near(y[0], y[1], "y");
     expect_near(dx[0], dx[1], "dx");
     expect_near(dweight[0], dweight[1], "dweight");
+}
+
+/// cuBLASLt has an algorithm for some sizes, and cuBLAS adds to rows of biases for the others.
+TEST_F(ProductsOperatorsOnGpu, BiasesAreAdded) {
+    constexpr std::int64_t kPadding = 8;
+    Products products = this->products(program::kMostCutElements);
+    products.prepare(stream(), 0);
+    for (const DType type : {DType::fp32, DType::bf16}) {
+        for (const kernels::LinearShape& shape : {kernels::LinearShape{37, 48, 40}, kernels::LinearShape{37, 45, 29}}) {
+            const auto x = numbers(shape.rows * (shape.k + kPadding), type), weight = numbers(shape.n * shape.k, type);
+            const auto bias = numbers(shape.n, type), before = numbers(shape.rows * (shape.n + kPadding), type);
+            const Floats y = on_device(before, type);
+            for (int again = 0; again < 2; ++again) {  // the second time with the algorithm of the first
+                products.linear_forward(stream(), shape, {on_device(x, type), shape.k + kPadding},
+                                        on_device(weight, type), on_device(bias, type), {y, shape.n + kPadding});
+            }
+            std::vector<Exact> exact;
+            for (std::int64_t row = 0; row < shape.rows; ++row) {
+                for (std::int64_t column = 0; column < shape.n + kPadding; ++column) {
+                    if (column >= shape.n) {
+                        exact.push_back({static_cast<double>(before[exact.size()])});
+                        continue;
+                    }
+                    Exact one{static_cast<double>(bias[static_cast<std::size_t>(column)])};
+                    for (std::int64_t i = 0; i < shape.k; ++i) {
+                        one.add(static_cast<double>(x[static_cast<std::size_t>(row * (shape.k + kPadding) + i)]), 1,
+                                static_cast<double>(weight[static_cast<std::size_t>(column * shape.k + i)]));
+                    }
+                    exact.push_back(one);
+                }
+            }
+            const double of_type = type == DType::bf16 ? kRoundingOfBf16 : 0;
+            expect_rounded(read(y, std::ssize(exact)), exact, {.of_sums = 1e-6, .of_result = of_type + 1e-6}, "y");
+        }
+    }
 }
 
 }  // namespace

@@ -154,8 +154,7 @@ TEST_P(RowsOnGpu, Swiglu) {
             const double gate = at(gate_up, r * 2 * width_ + i), up = at(gate_up, r * 2 * width_ + width_ + i);
             const double share = 1 / (1 + std::exp(-gate)), gradient = at(dy, r * width_ + i);
             exact_y.push_back(exact(gate * share * up, 0));
-            exact_gate.push_back(
-                exact(gradient * up * (share + gate * share * (1 - share)), std::abs(gradient * up)));
+            exact_gate.push_back(exact(gradient * up * (share + gate * share * (1 - share)), std::abs(gradient * up)));
             ups.push_back(exact(gradient * gate * share, 0));
         }
         exact_gate.insert(exact_gate.end(), ups.begin(), ups.end());  // the row's second half
@@ -197,11 +196,13 @@ TEST_P(RowsOnGpu, Biases) {
 
 TEST_P(RowsOnGpu, Embeddings) {
     constexpr std::int64_t kTokens = 11, kFirst = 3, kMicroBatch = 2;
-    const auto weight = numbers(kTokens * width_, type_), dy = matrix(width_), dweight = numbers(kTokens * width_, type_);
+    const auto weight = numbers(kTokens * width_, type_), dy = matrix(width_),
+               dweight = numbers(kTokens * width_, type_);
     std::vector<std::int32_t> tokens;
     for (std::int64_t r = 0; r < kRows; ++r) tokens.push_back(static_cast<std::int32_t>(r * r % 17));
     std::byte* const on_tokens = device_->allocate(kRows * static_cast<std::int64_t>(sizeof(std::int32_t)));
-    device_->copy(program::Stream::compute, on_tokens, tokens.data(), kRows * static_cast<std::int64_t>(sizeof(std::int32_t)));
+    device_->copy(program::Stream::compute, on_tokens, tokens.data(),
+                  kRows * static_cast<std::int64_t>(sizeof(std::int32_t)));
     device_->synchronize(device_->record(program::Stream::compute));
     const auto* const token_data = reinterpret_cast<const std::int32_t*>(on_tokens);
     const kernels::EmbeddingShape shape{.rows = kRows, .width = width_, .vocab_start = kFirst, .vocab_rows = kTokens};
@@ -219,7 +220,8 @@ TEST_P(RowsOnGpu, Embeddings) {
         const bool here = place >= 0 && place < kTokens;
         exact_y.push_back(exact(here ? at(weight, place * width_ + column) : 0.0, 0));
         if (here) exact_dweight[static_cast<std::size_t>(place * width_ + column)].add(at(dy, i), 1, 1);
-        exact_positions.push_back(exact(at(dy, i) + at(positions, (1 + i / width_ / kMicroBatch) * width_ + column), 2));
+        exact_positions.push_back(
+            exact(at(dy, i) + at(positions, (1 + i / width_ / kMicroBatch) * width_ + column), 2));
     }
     expect(y, exact_y, "y");
     expect(got_dweight, exact_dweight, "dweight");
@@ -227,7 +229,8 @@ TEST_P(RowsOnGpu, Embeddings) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, RowsOnGpu,
-                         testing::Combine(testing::Values(1, 7, 36, 260, 1100), testing::Values(DType::fp32, DType::bf16)),
+                         testing::Combine(testing::Values(1, 7, 36, 260, 1100),
+                                          testing::Values(DType::fp32, DType::bf16)),
                          [](const auto& one) {
                              return std::to_string(std::get<0>(one.param)) + "_" +
                                     std::string(name_of(std::get<1>(one.param)));
