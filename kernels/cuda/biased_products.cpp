@@ -95,9 +95,7 @@ struct BiasedProducts::Impl {
     void set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
         check(set_of_product(plan.product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
     }
-    void set_bias(const Plan& plan, ConstFloats bias) const {
-        set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data);
-    }
+    void set_bias(const Plan& plan, ConstFloats bias) const { set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data); }
     [[nodiscard]] cublasLtMatrixLayout_t layout(DType type, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t width) const {
         cublasLtMatrixLayout_t one = nullptr;

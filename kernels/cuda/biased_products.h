@@ -24,8 +24,9 @@ class BiasedProducts {
         void* memory = nullptr;
         std::size_t bytes = 0;
     };
-    /// y[rows,n] = x[rows,k] weight[n,k]^T + bias[n]. Returns false, and queues nothing, if cuBLASLt has no algorithm for
-    /// these types, sizes and addresses; it is asked once for each kind. Throws JobError naming the call if it fails.
+    /// y[rows,n] = x[rows,k] weight[n,k]^T + bias[n]. Returns false, and queues nothing, if cuBLASLt has no algorithm
+    /// for these types, sizes and addresses; it is asked once for each kind. Throws JobError naming the call if it
+    /// fails.
     [[nodiscard]] bool multiply(StreamHandle stream, const Workspace& workspace, const LinearShape& shape,
                                 ConstFloatRows x, ConstFloats weight, ConstFloats bias, FloatRows y);
 

@@ -63,6 +63,23 @@ class KernelsOnGpu : public OnGpu {
         for (std::size_t i = 0; i < narrow.size(); ++i) values[i] = from_bf16(narrow[i]);
         return values;
     }
+    /// The same of numbers of any other kind.
+    template <typename T>
+    [[nodiscard]] T* copy_of(const std::vector<T>& values) {
+        const std::int64_t bytes = std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
+        std::byte* const memory = device_->allocate(bytes);
+        device_->copy(program::Stream::compute, memory, values.data(), bytes);
+        device_->synchronize(device_->record(program::Stream::compute));
+        return reinterpret_cast<T*>(memory);
+    }
+    template <typename T>
+    [[nodiscard]] std::vector<T> words(const T* from, std::size_t count) {
+        EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
+        std::vector<T> values(count);
+        device_->copy(program::Stream::compute, values.data(), from, static_cast<std::int64_t>(count * sizeof(T)));
+        device_->synchronize(device_->record(program::Stream::compute));
+        return values;
+    }
     [[nodiscard]] kernels::cuda::StreamHandle stream() const { return {stream_}; }
 
     std::unique_ptr<Device> device_;

@@ -41,25 +41,7 @@ const Holders kOfSums{
     {242, 243, 252, 253, 262, 263, 272, 273}, {282, 283, 292, 293, 302, 303, 312, 313},
 };
 
-class PtxOnGpu : public KernelsOnGpu {
-  protected:
-    template <typename T>
-    [[nodiscard]] T* copy_of(const std::vector<T>& values) {
-        const std::int64_t bytes = std::ssize(values) * static_cast<std::int64_t>(sizeof(T));
-        std::byte* const memory = device_->allocate(bytes);
-        device_->copy(program::Stream::compute, memory, values.data(), bytes);
-        device_->synchronize(device_->record(program::Stream::compute));
-        return reinterpret_cast<T*>(memory);
-    }
-    template <typename T>
-    [[nodiscard]] std::vector<T> words(const T* from, std::size_t count) {
-        EXPECT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
-        std::vector<T> values(count);
-        device_->copy(program::Stream::compute, values.data(), from, static_cast<std::int64_t>(count * sizeof(T)));
-        device_->synchronize(device_->record(program::Stream::compute));
-        return values;
-    }
-};
+class PtxOnGpu : public KernelsOnGpu {};
 
 std::uint32_t pair_of(float first, float second) {
     return to_bf16(first) | static_cast<std::uint32_t>(to_bf16(second)) << 16U;

@@ -200,11 +200,7 @@ TEST_P(RowsOnGpu, Embeddings) {
                dweight = numbers(kTokens * width_, type_);
     std::vector<std::int32_t> tokens;
     for (std::int64_t r = 0; r < kRows; ++r) tokens.push_back(static_cast<std::int32_t>(r * r % 17));
-    std::byte* const on_tokens = device_->allocate(kRows * static_cast<std::int64_t>(sizeof(std::int32_t)));
-    device_->copy(program::Stream::compute, on_tokens, tokens.data(),
-                  kRows * static_cast<std::int64_t>(sizeof(std::int32_t)));
-    device_->synchronize(device_->record(program::Stream::compute));
-    const auto* const token_data = reinterpret_cast<const std::int32_t*>(on_tokens);
+    const std::int32_t* const token_data = copy_of(tokens);
     const kernels::EmbeddingShape shape{.rows = kRows, .width = width_, .vocab_start = kFirst, .vocab_rows = kTokens};
     const Floats y = put(dy), got_dweight = put(dweight);
     k::embedding_forward(stream(), shape, token_data, put(weight), y);
