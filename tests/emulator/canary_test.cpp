@@ -1,5 +1,6 @@
 // Each of these programs is wrong in a way that real devices often hide. Each must be caught, by the part of the
 // emulated device that is there to catch it.
+#include <cuda_pipeline.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
 
@@ -52,6 +53,28 @@ TEST(Canaries, AMissingBarrierGivesNan) {
         sum_in_a_block(true, sums);
         EXPECT_TRUE(std::any_of(sums.begin(), sums.end(), [](float sum) { return std::isnan(sum); }));
     });
+}
+
+/// A copy by way of shared memory; without the wait for it if `forgets`.
+__global__ void copy_by_shared_kernel(bool forgets, const float* from, float* to) {
+    __shared__ alignas(16) float shared[kThreads * 4];
+    const unsigned first = threadIdx.x * 4;
+    __pipeline_memcpy_async(shared + first, from + first, 16);
+    __pipeline_commit();
+    if (!forgets) __pipeline_wait_prior(0);
+    for (unsigned i = first; i < first + 4; ++i) to[i] = shared[i];
+}
+
+TEST(Canaries, AnAsynchronousCopyThatIsNotWaitedForGivesNan) {
+    for (const bool forgets : {false, true}) {
+        const Stream stream;
+        const Floats in(kThreads * 4), out(kThreads * 4);
+        EXPECT_CUDA(launch(stream, 4, kThreads, fill_kernel, in.data(), 1.0F));
+        EXPECT_CUDA(launch(stream, 1, kThreads, copy_by_shared_kernel, forgets, in.data(), out.data()));
+        const std::vector<float> got = out.read(stream);
+        const auto is_nan = [](float one) { return std::isnan(one); };
+        EXPECT_EQ(std::count_if(got.begin(), got.end(), is_nan), forgets ? std::ssize(got) : 0);
+    }
 }
 
 __global__ void diverging_shuffle_kernel(float* to) {

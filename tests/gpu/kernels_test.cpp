@@ -1,5 +1,5 @@
-// The kernels of experts, of the loss, of positions and of updates against double precision, on other numbers in each run
-// and for sizes that are no multiples of blocks.
+// The kernels of experts, of the loss, of positions and of updates against double precision, on other numbers in each
+// run and for sizes that are no multiples of blocks.
 #include "kernels/cuda/kernels.h"
 
 #include "tests/gpu/kernel_fixture.h"
@@ -50,9 +50,12 @@ TEST_P(KernelsOfTrainingOnGpu, ExpertProducts) {
             for (std::int64_t out = 0; out < kOut; ++out) {
                 for (std::int64_t in = 0; in < kIn; ++in) {
                     const std::int64_t place = (group * kOut + out) * kIn + in;
-                    exact_y[static_cast<std::size_t>(row * kOut + out)].add(at(x, row * kIn + in), 1, at(weight, place));
-                    exact_dx[static_cast<std::size_t>(row * kIn + in)].add(at(dy, row * kOut + out), 1, at(weight, place));
-                    exact_dweight[static_cast<std::size_t>(place)].add(at(dy, row * kOut + out), 1, at(x, row * kIn + in));
+                    exact_y[static_cast<std::size_t>(row * kOut + out)].add(at(x, row * kIn + in), 1,
+                                                                            at(weight, place));
+                    exact_dx[static_cast<std::size_t>(row * kIn + in)].add(at(dy, row * kOut + out), 1,
+                                                                           at(weight, place));
+                    exact_dweight[static_cast<std::size_t>(place)].add(at(dy, row * kOut + out), 1,
+                                                                       at(x, row * kIn + in));
                 }
             }
         }
@@ -117,7 +120,8 @@ TEST_P(KernelsOfTrainingOnGpu, Rotation) {
     const kernels::HeadShape shape{.rows = 40, .heads = 3, .kv_heads = 1, .head_dim = 14};
     std::vector<float> cosines, sines;
     for (std::int64_t i = 0; i < kPositions * kWidth / 2; ++i) {
-        const double angle = static_cast<double>(i / (kWidth / 2)) * std::pow(1e4, -static_cast<double>(i % (kWidth / 2)) / 5);
+        const double angle =
+            static_cast<double>(i / (kWidth / 2)) * std::pow(1e4, -static_cast<double>(i % (kWidth / 2)) / 5);
         cosines.push_back(static_cast<float>(std::cos(angle)));
         sines.push_back(static_cast<float>(std::sin(angle)));
     }

@@ -30,7 +30,15 @@ TEST(KernelMemory, TheHeadOfBf16CutsTheGradientOfLogits) {
     const std::int64_t rows = plan.training.sequence_length * plan.training.micro_batch_size;
     const KernelMemory memory = of_first_class(plan);
     EXPECT_EQ(memory.products[Stream::compute].cut_elements, rows * plan.model.vocab);
-    EXPECT_EQ(memory.bytes(90), KernelMemory::kSmallBytes + 32 * kMebibyte + 4 * rows * plan.model.vocab);
+    EXPECT_EQ(memory.bytes(90),
+              KernelMemory::kSmallBytes + 32 * kMebibyte + 4 * rows * plan.model.vocab + 4 * rows * plan.model.heads);
+}
+
+TEST(KernelMemory, TheGradientOfAttentionInBf16HasANumberForEachQuery) {
+    const Plan plan = samples::make_plan({.bf16 = true});
+    const std::int64_t rows = plan.training.sequence_length * plan.training.micro_batch_size;
+    EXPECT_EQ(of_first_class(plan).attention_elements[Stream::compute], rows * plan.model.heads);
+    EXPECT_EQ(of_first_class(samples::make_plan({})).attention_elements[Stream::compute], 0);
 }
 
 TEST(KernelMemory, RotationsHaveTables) {
