@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <deque>
 #include <exception>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -45,8 +48,6 @@ class CudaDevice : public Device {
         check_cuda(cudaDeviceGetStreamPriorityRange(&least, &highest_priority_), "cudaDeviceGetStreamPriorityRange");
         clock_stream_ = new_stream(highest_priority_);
         operators_ = std::make_unique<CudaOperators>([this](std::int64_t bytes) { return allocate(bytes); });
-        check_cuda(cudaEventCreate(&anchor_), "cudaEventCreate");
-        check_cuda(cudaEventCreate(&next_anchor_), "cudaEventCreate");
         clock_ = DeviceClock(first_anchor());
     }
 
@@ -59,8 +60,7 @@ class CudaDevice : public Device {
         }
         operators_.reset();
         for (cudaEvent_t event : events_) cudaEventDestroy(event);
-        cudaEventDestroy(anchor_);
-        cudaEventDestroy(next_anchor_);
+        for (cudaEvent_t anchor : anchors_) cudaEventDestroy(anchor);
         for (cudaStream_t stream : streams_) {
             if (stream != nullptr) cudaStreamDestroy(stream);
         }
@@ -153,12 +153,21 @@ class CudaDevice : public Device {
     void check_health() override {
         if (communicators_ != nullptr) communicators_->check_health();
     }
-    std::int64_t time_ns(Event event) override { return clock_.time_ns(since_anchor_ms(events_[event])); }
+    /// The host looks at the events of one stream after those of another, when newer anchors are there already.
+    std::int64_t time_ns(Event event) override {
+        std::int64_t anchor = clock_.newest();
+        double since_ms = since(anchors_.back(), events_[event]);
+        while (since_ms < 0 && anchor > clock_.oldest()) {
+            --anchor;
+            since_ms = since(anchors_[static_cast<std::size_t>(anchor - clock_.oldest())], events_[event]);
+        }
+        return clock_.time_ns(anchor, since_ms);
+    }
     void release(Event event) override {
-        const double since_ms = since_anchor_ms(events_[event]);
-        if (since_ms > kLongestFromAnchorMs && !renew_anchor()) {  // then the released event becomes the anchor
-            clock_.advance(since_ms, {});
-            std::swap(anchor_, events_[event]);
+        const double since_ms = since(anchors_.back(), events_[event]);
+        if (since_ms > kLongestFromAnchorMs && !compare_clocks()) {  // then the released event becomes an anchor
+            const cudaEvent_t anchor = std::exchange(events_[event], new_event());
+            add_anchor(anchor, {});
         }
         free_events_.push_back(event);
     }
@@ -203,30 +212,48 @@ class CudaDevice : public Device {
     }
     /// The host's time of the first anchor, by the most exact of some comparisons.
     [[nodiscard]] std::int64_t first_anchor() {
-        auto [anchor_ns, waited_ns] = reach(anchor_);
+        anchors_.push_back(new_event());
+        cudaEvent_t next = new_event();
+        auto [anchor_ns, waited_ns] = reach(anchors_.back());
         for (int tries = 1; tries < kAnchorTries && waited_ns > kExactAnchor_ns; ++tries) {
-            const auto [next_ns, next_waited_ns] = reach(next_anchor_);
+            const auto [next_ns, next_waited_ns] = reach(next);
             if (next_waited_ns >= waited_ns) continue;
-            std::swap(anchor_, next_anchor_);
+            std::swap(anchors_.back(), next);
             anchor_ns = next_ns;
             waited_ns = next_waited_ns;
         }
+        cudaEventDestroy(next);
         return anchor_ns;
     }
-    /// Compares the two clocks. False if the device is too slow to answer for an exact comparison.
-    [[nodiscard]] bool renew_anchor() {
+    /// Makes an anchor now. False if the device is too slow to answer for an exact comparison.
+    [[nodiscard]] bool compare_clocks() {
+        cudaEvent_t next = new_event();
         for (int tries = 0; tries < kAnchorTries; ++tries) {
-            const auto [time_ns, waited_ns] = reach(next_anchor_);
+            const auto [time_ns, waited_ns] = reach(next);
             if (waited_ns > kExactAnchor_ns) continue;
-            clock_.advance(since_anchor_ms(next_anchor_), time_ns);
-            std::swap(anchor_, next_anchor_);
+            add_anchor(next, time_ns);
             return true;
         }
+        cudaEventDestroy(next);
         return false;
     }
-    [[nodiscard]] double since_anchor_ms(cudaEvent_t event) const {
+    void add_anchor(cudaEvent_t anchor, std::optional<std::int64_t> host_ns) {
+        const std::int64_t oldest = clock_.oldest();
+        clock_.advance(since(anchors_.back(), anchor), host_ns);
+        anchors_.push_back(anchor);
+        if (clock_.oldest() == oldest) return;
+        cudaEventDestroy(anchors_.front());
+        anchors_.pop_front();
+    }
+    [[nodiscard]] static cudaEvent_t new_event() {
+        cudaEvent_t event = nullptr;
+        check_cuda(cudaEventCreate(&event), "cudaEventCreate");
+        return event;
+    }
+    /// Milliseconds from one event to another.
+    [[nodiscard]] static double since(cudaEvent_t anchor, cudaEvent_t event) {
         float milliseconds = 0;
-        check_cuda(cudaEventElapsedTime(&milliseconds, anchor_, event), "cudaEventElapsedTime");
+        check_cuda(cudaEventElapsedTime(&milliseconds, anchor, event), "cudaEventElapsedTime");
         return static_cast<double>(milliseconds);
     }
     [[nodiscard]] static std::pair<std::int64_t, std::int64_t> memory_info() {
@@ -241,12 +268,12 @@ class CudaDevice : public Device {
     int exceptions_ = std::uncaught_exceptions();
     int highest_priority_ = 0;
     program::PerStream<cudaStream_t> streams_{};  // null until first used
-    cudaStream_t clock_stream_ = nullptr;         // of the anchor
+    cudaStream_t clock_stream_ = nullptr;         // of anchors
     IndexedVector<Event, cudaEvent_t> events_;
     std::vector<Event> free_events_;
     std::vector<void*> device_memory_, host_memory_;
-    cudaEvent_t anchor_ = nullptr, next_anchor_ = nullptr;
     DeviceClock clock_;
+    std::deque<cudaEvent_t> anchors_;  // of the clock, from its oldest on
     std::unique_ptr<CudaOperators> operators_;
     std::unique_ptr<Communicators> communicators_;
 };

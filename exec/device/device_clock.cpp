@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace orrery::exec {
 namespace {
 
@@ -11,25 +13,32 @@ constexpr double kCorrectedWithin_ns = 1e9;
 constexpr double kLargestCorrection = 0.1;
 /// How much of a difference changes the rate, for a drift that stays. The rest may be an inexact comparison.
 constexpr double kTrust = 0.5;
+/// Some minutes: the host has looked at every event by then.
+constexpr std::ptrdiff_t kMostAnchors = 256;
 
 }  // namespace
 
-void DeviceClock::advance(double since_anchor_ms, std::optional<std::int64_t> host_ns) {
-    before_ = now_;
-    since_before_ns_ = since_anchor_ms * kNanosecondsPerMillisecond;
-    now_ = {.anchor_ns = before_.time_ns(since_before_ns_), .rate = before_.rate};
-    if (!host_ns.has_value()) return;
-    const double limit_ns = kLargestCorrection * kCorrectedWithin_ns;
-    now_.correction_ns = std::clamp(static_cast<double>(*host_ns - now_.anchor_ns), -limit_ns, limit_ns);
-    now_.rate += kTrust * now_.correction_ns / std::max(since_before_ns_, kCorrectedWithin_ns);
+void DeviceClock::advance(double since_ms, std::optional<std::int64_t> host_ns) {
+    const Stretch& last = stretches_.back();
+    Stretch next{.anchor_ns = last.time_ns(since_ms), .rate = last.rate};
+    if (host_ns.has_value()) {
+        const double limit_ns = kLargestCorrection * kCorrectedWithin_ns;
+        next.correction_ns = std::clamp(static_cast<double>(*host_ns - next.anchor_ns), -limit_ns, limit_ns);
+        next.rate += kTrust * next.correction_ns / std::max(since_ms * kNanosecondsPerMillisecond, kCorrectedWithin_ns);
+    }
+    stretches_.push_back(next);
+    if (std::ssize(stretches_) <= kMostAnchors) return;
+    stretches_.pop_front();
+    ++oldest_;
 }
 
-std::int64_t DeviceClock::time_ns(double since_anchor_ms) const {
-    const double since_ns = since_anchor_ms * kNanosecondsPerMillisecond;
-    return since_ns < 0 ? before_.time_ns(since_before_ns_ + since_ns) : now_.time_ns(since_ns);
+std::int64_t DeviceClock::time_ns(std::int64_t anchor, double since_ms) const {
+    ORRERY_CHECK(anchor >= oldest() && anchor <= newest(), "an anchor that is forgotten");
+    return stretches_[static_cast<std::size_t>(anchor - oldest_)].time_ns(since_ms);
 }
 
-std::int64_t DeviceClock::Segment::time_ns(double since_ns) const {
+std::int64_t DeviceClock::Stretch::time_ns(double since_ms) const {
+    const double since_ns = since_ms * kNanosecondsPerMillisecond;
     const double corrected = correction_ns * std::clamp(since_ns / kCorrectedWithin_ns, 0.0, 1.0);
     return anchor_ns + static_cast<std::int64_t>(since_ns * rate + corrected);
 }

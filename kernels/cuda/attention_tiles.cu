@@ -322,35 +322,37 @@ struct KeyGradientMemory {
     float lse[2][kOtherRows], products[2][kOtherRows];
 };
 
-/// blockIdx.x has the tile of keys and the part of their columns, blockIdx.y the head of keys.
-template <int kWidth>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    key_gradient_kernel(AttentionProblem problem, AttentionBackwardInputs in, InChunks chunks, unsigned parts,
-                        const float* products, FloatRows dk, FloatRows dv) {
-    constexpr int kColumns = kPartColumns<kWidth>;
-    auto& memory = *static_cast<KeyGradientMemory<kWidth>*>(ptx::dynamic_shared());
-    const OwnTile own(blockIdx.x / parts);  // causal keys of the beginning have most to do
-    const int first_column = static_cast<int>(blockIdx.x % parts) * kColumns;
-    const int group = problem.heads / problem.kv_heads;
-    const int query_tiles = tiles_of(problem.queries, kOtherRows), all_tiles = query_tiles * group;
-    const TilePositions keys(problem.keys, own.first, kOwnRows);
-    const LaneOfSums lane;
-    int key[2];
-    for (int half = 0; half < 2; ++half) {
+/// A tile of keys, and how its block goes through the queries. A tile is one of queries for one of the heads that share
+/// the keys.
+struct KeyBlock {
+    const AttentionProblem& problem;
+    OwnTile own;
+    TilePositions keys;
+    LaneOfSums lane;
+    int key[2];  // positions of the lane's rows; the tile's first one for rows that do not exist
+    int query_tiles;
+
+    /// Causal keys of the beginning have most to do, and begin first.
+    __device__ KeyBlock(const AttentionProblem& all, unsigned parts)
+        : problem(all),
+          own(blockIdx.x / parts),
+          keys(all.keys, own.first, kOwnRows),
+          key{position(0), position(1)},
+          query_tiles(tiles_of(all.queries, kOtherRows)) {}
+    __device__ int position(int half) const {
         const int row = own.of_warp + lane.row(2 * half);
-        key[half] = keys[row < keys.count ? row : 0];
+        return keys[row < keys.count ? row : 0];
+    }
+    __device__ bool has_rows_of_warp() const { return own.of_warp < keys.count; }
+    __device__ int group() const { return problem.heads / problem.kv_heads; }
+    __device__ int head_of(int tile) const { return own.head * group() + tile / query_tiles; }
+    __device__ TilePositions positions_of(int tile) const {
+        return TilePositions(problem.queries, tile % query_tiles * kOtherRows, kOtherRows);
     }
 
-    // A tile is one of queries for one of the heads that share the keys.
-    const auto positions_of = [&](int tile) {
-        return TilePositions(problem.queries, tile % query_tiles * kOtherRows, kOtherRows);
-    };
-    const auto head_of = [&](int tile) { return own.head * group + tile / query_tiles; };
-    const auto next = [&](int tile) {
-        while (tile < all_tiles && attends(problem, positions_of(tile), keys) == Attends::none) ++tile;
-        return tile;
-    };
-    const auto fetch_queries = [&](int tile, int stage) {
+    template <int kWidth>
+    __device__ void fetch_queries(const AttentionBackwardInputs& in, const InChunks& chunks, const float* products,
+                                  KeyGradientMemory<kWidth>& memory, int tile, int stage) const {
         const int first = tile % query_tiles * kOtherRows, head = head_of(tile);
         fetch(memory.q[stage], own.rows_of(problem, in.q, chunks.q, problem.queries, head, problem.head_dim), first);
         fetch(memory.d_o[stage], rows_of_d_o(problem, in.d_o, chunks.d_o, own, head), first);
@@ -359,48 +361,74 @@ __global__ void __launch_bounds__(kTileThreads, 1)
         const std::int64_t at = head * problem.query_rows + own.row(problem, first + row);
         __pipeline_memcpy_async(&memory.lse[stage][row], in.lse + at, sizeof(float));
         __pipeline_memcpy_async(&memory.products[stage][row], products + at, sizeof(float));
-    };
+    }
+    /// Calls use(positions of queries, head, whether some of them do not attend to some keys, stage) for the tiles of
+    /// queries that matter, in warps that have keys.
+    template <int kWidth, typename Use>
+    __device__ void for_each_tile(const AttentionBackwardInputs& in, const InChunks& chunks, const float* products,
+                                  KeyGradientMemory<kWidth>& memory, const Use& use) {
+        const int tiles = query_tiles * group();
+        const auto next = [&](int tile) {
+            while (tile < tiles && attends(problem, positions_of(tile), keys) == Attends::none) ++tile;
+            return tile;
+        };
+        const auto fetch_tile = [&](int tile, int stage) { fetch_queries(in, chunks, products, memory, tile, stage); };
+        go_through(tiles, next, fetch_tile, [&](int tile, int stage) {
+            if (!has_rows_of_warp()) return;
+            const TilePositions queries = positions_of(tile);
+            const bool masked = queries.count < kOtherRows || attends(problem, queries, keys) != Attends::all;
+            use(queries, head_of(tile), masked, stage);
+        });
+    }
+};
 
+/// blockIdx.x has the tile of keys and the part of their columns, blockIdx.y the head of keys.
+template <int kWidth>
+__global__ void __launch_bounds__(kTileThreads, 1)
+    key_gradient_kernel(AttentionProblem problem, AttentionBackwardInputs in, InChunks chunks, unsigned parts,
+                        const float* products, FloatRows dk, FloatRows dv) {
+    constexpr int kColumns = kPartColumns<kWidth>;
+    const int first_column = static_cast<int>(blockIdx.x % parts) * kColumns;
+    auto& memory = *static_cast<KeyGradientMemory<kWidth>*>(ptx::dynamic_shared());
+    KeyBlock block(problem, parts);
+    const OwnTile& own = block.own;
     fetch(memory.k, own.rows_of(problem, in.k, chunks.k, problem.keys, own.head, problem.head_dim), own.first);
     fetch(memory.v, own.rows_of(problem, in.v, chunks.v, problem.keys, own.head, problem.value_dim), own.first);
     Sums<kColumns> k_sums, v_sums;
-    go_through(all_tiles, next, fetch_queries, [&](int tile, int stage) {
-        if (own.of_warp >= keys.count) return;
-        const TilePositions queries = positions_of(tile);
-        const int head = head_of(tile);
-        Sums<kOtherRows> scores, of_values;
-        multiply(memory.k, own.of_warp, memory.q[stage], problem.head_dim, scores);
-        multiply(memory.v, own.of_warp, memory.d_o[stage], problem.value_dim, of_values);
-        const Scoring scoring(problem, head);
-        const std::uint64_t mask_key = problem.mask_key(head);
-        const bool masked = queries.count < kOtherRows || attends(problem, queries, keys) != Attends::all;
-        const auto state_of = [&](int column) {
-            return QueryState{memory.lse[stage][column] * kLog2OfE, memory.products[stage][column]};
-        };
-        if (depends_on_scores_only(problem, masked)) {
-            for_each_score([&](int n, int e) {
-                scores[n][e] *= scoring.scale;
-                differentiate(state_of(lane.column(n, e)), 1.0F, scores[n][e], of_values[n][e]);
-            });
-        } else {
-            for_each_score([&](int n, int e) {
-                const bool exists = lane.column(n, e) < queries.count;
-                const int column = exists ? lane.column(n, e) : 0;
-                const int query = queries[column];
-                const float kept =
-                    problem.masks.drops ? problem.kept(problem.mask_of(mask_key, own.sample, query), key[e / 2]) : 1.0F;
-                scores[n][e] = scoring.score(scores[n][e], query, key[e / 2]);
-                differentiate(state_of(column), kept, scores[n][e], of_values[n][e]);
-                if (masked && !(exists && attends(problem, query, key[e / 2]))) scores[n][e] = of_values[n][e] = 0;
-            });
-        }
-        multiply_add(scores, memory.d_o[stage], first_column, problem.value_dim, v_sums);
-        multiply_add(of_values, memory.q[stage], first_column, problem.head_dim, k_sums);
-    });
-    if (own.of_warp >= keys.count) return;
+    block.for_each_tile(
+        in, chunks, products, memory, [&](const TilePositions& queries, int head, bool masked, int stage) {
+            Sums<kOtherRows> scores, of_values;
+            multiply(memory.k, own.of_warp, memory.q[stage], problem.head_dim, scores);
+            multiply(memory.v, own.of_warp, memory.d_o[stage], problem.value_dim, of_values);
+            const Scoring scoring(problem, head);
+            const auto state_of = [&](int column) {
+                return QueryState{memory.lse[stage][column] * kLog2OfE, memory.products[stage][column]};
+            };
+            if (depends_on_scores_only(problem, masked)) {
+                for_each_score([&](int n, int e) {
+                    scores[n][e] *= scoring.scale;
+                    differentiate(state_of(block.lane.column(n, e)), 1.0F, scores[n][e], of_values[n][e]);
+                });
+            } else {
+                const std::uint64_t mask_key = problem.mask_key(head);
+                for_each_score([&](int n, int e) {
+                    const bool exists = block.lane.column(n, e) < queries.count;
+                    const int column = exists ? block.lane.column(n, e) : 0;
+                    const int query = queries[column], key = block.key[e / 2];
+                    const float kept =
+                        problem.masks.drops ? problem.kept(problem.mask_of(mask_key, own.sample, query), key) : 1.0F;
+                    scores[n][e] = scoring.score(scores[n][e], query, key);
+                    differentiate(state_of(column), kept, scores[n][e], of_values[n][e]);
+                    if (masked && !(exists && attends(problem, query, key))) scores[n][e] = of_values[n][e] = 0;
+                });
+            }
+            multiply_add(scores, memory.d_o[stage], first_column, problem.value_dim, v_sums);
+            multiply_add(of_values, memory.q[stage], first_column, problem.head_dim, k_sums);
+        });
+    if (!block.has_rows_of_warp()) return;
     const float scales[2] = {problem.scale, problem.scale}, ones[2] = {1.0F, 1.0F};
     const std::int64_t row = own.row(problem, own.first + own.of_warp);
-    const std::int64_t rows = keys.count - own.of_warp;
+    const std::int64_t rows = block.keys.count - own.of_warp;
     store(k_sums, scales, static_cast<__nv_bfloat16*>(dk.data.data) + row * dk.width + own.head * problem.head_dim,
           problem.micro_batch * dk.width, rows, first_column, problem.head_dim);
     store(v_sums, ones, static_cast<__nv_bfloat16*>(dv.data.data) + row * dv.width + own.head * problem.value_dim,

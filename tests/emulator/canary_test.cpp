@@ -57,7 +57,7 @@ TEST(Canaries, AMissingBarrierGivesNan) {
 
 /// A copy by way of shared memory; without the wait for it if `forgets`.
 __global__ void copy_by_shared_kernel(bool forgets, const float* from, float* to) {
-    __shared__ alignas(16) float shared[kThreads * 4];
+    alignas(16) __shared__ float shared[kThreads * 4];
     const unsigned first = threadIdx.x * 4;
     __pipeline_memcpy_async(shared + first, from + first, 16);
     __pipeline_commit();
