@@ -207,7 +207,7 @@ Measurements measure(Transport& transport, TimedOperators operators) {
         OperatorSamples samples;
         measure_operators(transport, operators, samples);
         OperatorSamples::Samples timed = samples.samples();
-        result.best_flops_per_s = timed.best_flops_per_s;
+        result.best_flops_per_s = timed.best_flops_per_s[DType::fp32];
         result.matmuls = std::move(timed.matmuls);
         result.operators = std::move(timed.operators);
         transport.barrier();

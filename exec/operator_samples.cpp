@@ -9,7 +9,7 @@ namespace {
 
 auto signature(const models::Operator& op) {
     return std::make_tuple(op.kind, op.math, op.elements, op.rows, op.n, op.k, op.heads, op.kv_heads, op.head_dim,
-                           op.sequence);
+                           op.sequence, op.bytes_read + op.bytes_written);
 }
 
 }  // namespace
@@ -37,8 +37,8 @@ OperatorSamples::Samples OperatorSamples::samples() const {
     for (const topologies::MatmulSample& sample : result.matmuls) {
         const double flops =
             2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
-        if (sample.dtype == DType::fp32)
-            result.best_flops_per_s = std::max(result.best_flops_per_s, flops / sample.seconds);
+        double& best = result.best_flops_per_s[sample.dtype];
+        best = std::max(best, flops / sample.seconds);
     }
     return result;
 }

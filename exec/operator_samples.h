@@ -13,7 +13,7 @@ namespace orrery::exec {
 
 class OperatorSamples {
   public:
-    /// Whether an operator of this kind, arithmetic and shape was added before.
+    /// Whether an operator of this kind, arithmetic, shape and memory traffic was added before.
     [[nodiscard]] bool has(const models::Operator& op) const;
     /// The sample of an operator that is added several times is the median.
     void add(const models::Operator& op, double seconds);
@@ -21,13 +21,13 @@ class OperatorSamples {
     struct Samples {  // sorted by kind and shape
         std::vector<topologies::MatmulSample> matmuls;
         std::vector<topologies::OperatorSample> operators;
-        double best_flops_per_s = 0;  // of the fastest fp32 GEMM; 0 if there is none
+        std::map<DType, double> best_flops_per_s;  // of the fastest GEMM of each type
     };
     [[nodiscard]] Samples samples() const;
 
   private:
     using Signature = std::tuple<models::OpKind, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t, double>;
     struct Timings {
         models::Operator op;
         std::vector<double> seconds;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <numeric>
 #include <set>
 #include <utility>
 #include <variant>
 
 #include "core/error.h"
+#include "core/float16.h"
 #include "core/units.h"
 #include "exec/operator_samples.h"
 #include "models/layer.h"
@@ -39,13 +41,35 @@ class DeviceMeter {
         result_.context_bytes = static_cast<double>(device.used_bytes());
         pool_ = device.allocate(pool_bytes);
         if (pool_ == nullptr) throw JobError("the device has less than " + std::to_string(pool_bytes) + " bytes free");
-        fill_pool();
     }
 
-    void measure_model(const TimedModel& timed, const std::function<bool(OpKind)>& runs) {
+    /// Fills the pool with values around 1 of the type, because GPUs run faster on zeros than on the values of a
+    /// training.
+    void fill_pool(DType type) {
+        constexpr std::int64_t kChunk = std::int64_t{16} << 20;
+        std::vector<std::byte> chunk(static_cast<std::size_t>(kChunk));
+        for (std::int64_t i = 0; i < kChunk / size_of(type); ++i) {
+            const float value = 0.5F + static_cast<float>(i % 1024) / 1024.0F;
+            const std::uint16_t narrow = to_bf16(value);
+            const auto bytes = static_cast<std::size_t>(size_of(type));
+            std::memcpy(chunk.data() + static_cast<std::size_t>(i) * bytes,
+                        type == DType::bf16 ? static_cast<const void*>(&narrow) : &value, bytes);
+        }
+        for (std::int64_t at = 0; at < pool_bytes_; at += kChunk) {
+            device_.copy(Stream::compute, pool_ + at, chunk.data(), std::min(kChunk, pool_bytes_ - at));
+        }
+        finish();
+    }
+
+    /// With weights, activations and their gradients of the type.
+    void measure_model(const TimedModel& timed, DType type, const std::function<bool(OpKind)>& runs) {
         const models::ModelSpec model = models::load_model(timed.name);
-        models::LayerContext context{
-            .sequence = timed.sequence, .micro_batch = timed.micro_batch, .padded_vocab = model.vocab};
+        models::LayerContext context{.sequence = timed.sequence,
+                                     .micro_batch = timed.micro_batch,
+                                     .padded_vocab = model.vocab,
+                                     .parameter_dtype = type,
+                                     .activation_dtype = type,
+                                     .compute_dtype = type};
         context.implementation.kernels.fused_attention = context.implementation.kernels.causal_skip = true;
         fill_tokens(timed.sequence * timed.micro_batch, model.vocab);
         for (const models::LayerKind kind :
@@ -120,17 +144,6 @@ class DeviceMeter {
     }
 
   private:
-    /// Fills the pool with values around 1, because GPUs run faster on zeros than on the values of a training.
-    void fill_pool() {
-        std::vector<float> values(std::size_t{1} << 22);
-        for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.5F + static_cast<float>(i % 1024) / 1024.0F;
-        const auto chunk = static_cast<std::int64_t>(values.size() * sizeof(float));
-        for (std::int64_t at = 0; at < pool_bytes_; at += chunk) {
-            device_.copy(Stream::compute, pool_ + at, values.data(), std::min(chunk, pool_bytes_ - at));
-        }
-        finish();
-    }
-
     void fill_tokens(std::int64_t rows, std::int64_t vocab) {
         std::vector<std::int32_t> values(static_cast<std::size_t>(rows));
         for (std::size_t i = 0; i < values.size(); ++i) {
@@ -241,9 +254,13 @@ std::vector<TimedModel> timed_models() {
 DeviceMeasurements measure_device(Device& device, const std::vector<TimedModel>& models,
                                   const std::function<bool(models::OpKind)>& runs, std::int64_t pool_bytes) {
     DeviceMeter meter(device, pool_bytes);
+    meter.fill_pool(DType::fp32);
     meter.measure_copies();
     meter.measure_launch();
-    for (const TimedModel& model : models) meter.measure_model(model, runs);
+    for (const DType type : {DType::bf16, DType::fp32}) {  // then the updates, whose states are in fp32
+        meter.fill_pool(type);
+        for (const TimedModel& model : models) meter.measure_model(model, type, runs);
+    }
     for (std::int64_t elements = std::int64_t{1} << 14;
          16 * elements <= pool_bytes && elements <= std::int64_t{1} << 26; elements *= 16) {
         meter.measure_adamw(elements);
@@ -262,7 +279,10 @@ topologies::ClusterSpec with_measured_device(topologies::ClusterSpec base, const
     base.nodes = 1;
     topologies::DeviceProfile& device = base.device;
     device.name = name;
-    device.peaks = {{DType::fp32, figure(measured.best_flops_per_s / 1e12, "the fastest matrix product")}};
+    device.peaks.clear();
+    for (const auto& [type, flops_per_s] : measured.best_flops_per_s) {
+        device.peaks.push_back({type, figure(flops_per_s / 1e12, "the fastest matrix product")});
+    }
     device.memory_bandwidth_gb_per_s =
         figure(measured.memory_bytes_per_s / kGigabyte, "copy within the device's memory");
     device.memory_capacity_gib =

@@ -48,6 +48,7 @@ expect() {  # expect WHAT COMMAND…
 run two 2 0 none
 expect "two GPUs" test "$code" = 0
 expect "a rank alone is compared" grep -q '^validate .*gpt2-128.plan.json' "$folder/two.calls"
+expect "in bf16, too" grep -q '^plan .*--precision bf16 .*gpt2-1024-bf16.plan.json' "$folder/two.calls"
 expect "two ranks are compared" grep -q '^validate .*gpt2-tp2.plan.json' "$folder/two.calls"
 run one 1 0 none
 expect "one GPU" test "$code" = 0

@@ -31,7 +31,13 @@ TEST(CalibrateDevice, TimesEveryOperatorThatTheDeviceRuns) {
         EXPECT_TRUE(kinds.contains(kind)) << kind;
     }
     EXPECT_FALSE(kinds.contains("load_tokens"));
-    EXPECT_GT(measured.best_flops_per_s, 0);
+    for (const DType type : {DType::fp32, DType::bf16}) {
+        EXPECT_GT(measured.best_flops_per_s.at(type), 0) << name_of(type);
+        for (const char* kind : {"attention_forward", "attention_backward"}) {
+            const auto is_of_kind = [&](const auto& sample) { return sample.op == kind && sample.dtype == type; };
+            EXPECT_TRUE(std::ranges::any_of(measured.operators, is_of_kind)) << kind << " in " << name_of(type);
+        }
+    }
     EXPECT_GT(measured.memory_bytes_per_s, 0);
     EXPECT_GT(measured.host_copy_bytes_per_s, 0);
     EXPECT_GT(measured.launch_s, 0);
@@ -92,7 +98,7 @@ TEST(CalibrateDevice, WritesAProfileThatCanBeRead) {
         with_measured_device(topologies::load_cluster("dgx-h100", 1), "fake", measured, "2026-01-01");
     EXPECT_EQ(cluster.device.name, "fake");
     EXPECT_EQ(cluster.device.memory_capacity_gib.value, 4);
-    EXPECT_EQ(cluster.device.peaks.size(), 1U);
+    EXPECT_EQ(cluster.device.peaks.size(), 2U);  // of fp32 and bf16
     EXPECT_EQ(cluster.device.matmul_samples.size(), measured.matmuls.size());
     EXPECT_FALSE(cluster.device.host_runs_compute);
     const std::string text = topologies::to_json_text(cluster);
