@@ -259,8 +259,9 @@ void attention_backward(StreamHandle stream, const AttentionPart& part, ConstFlo
                         FloatRows dv, float* scratch) {
     const AttentionProblem problem(part);
     const AttentionBackwardInputs in{q, k, v, d_o, o, lse};
-    if (are_bf16(q.data, k.data, v.data, o, d_o, dq.data, dk.data, dv.data)) {
-        return attention_backward_tiles(stream, problem, in, scratch, dq, dk, dv);
+    if (are_bf16(q.data, k.data, v.data, o, d_o, dq.data, dk.data, dv.data) &&
+        attention_backward_tiles(stream, problem, in, scratch, dq, dk, dv)) {
+        return;
     }
     with_spread(problem, [&](auto per_lane) {
         launch(stream, grid_of(problem.query_rows, problem.heads), kBlock, "attention_backward",

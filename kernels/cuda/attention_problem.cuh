@@ -73,7 +73,10 @@ struct AttentionBackwardInputs {
 /// attention_forward() and attention_backward() of operands that are all in bf16; see attention_tiles.cu.
 void attention_forward_tiles(StreamHandle stream, const AttentionProblem& problem, const AttentionInputs& in, Floats o,
                              float* lse);
-void attention_backward_tiles(StreamHandle stream, const AttentionProblem& problem, const AttentionBackwardInputs& in,
-                              float* scratch, FloatRows dq, FloatRows dk, FloatRows dv);
+/// Returns false, and queues nothing, if a block of this device has too little shared memory: of some GPUs for heads
+/// wider than 128.
+[[nodiscard]] bool attention_backward_tiles(StreamHandle stream, const AttentionProblem& problem,
+                                            const AttentionBackwardInputs& in, float* scratch, FloatRows dq,
+                                            FloatRows dk, FloatRows dv);
 
 }  // namespace orrery::kernels::cuda

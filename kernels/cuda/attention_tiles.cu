@@ -7,6 +7,7 @@
 // against which the bytes, some rows of s h, do not count.
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <type_traits>
 
 #include "kernels/cuda/attention_tiles.cuh"
@@ -453,6 +454,17 @@ bool in_chunks(ConstFloatRows rows, int head_width) {
            rows.width % Chunk::kElements == 0 && head_width % Chunk::kElements == 0;
 }
 
+/// That a kernel may ask for on the current device.
+std::size_t most_shared_bytes() {
+    int device = 0, bytes = 0;
+    cudaError_t status = cudaGetDevice(&device);
+    if (status == cudaSuccess) {
+        status = cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    }
+    if (status != cudaSuccess) throw JobError(std::string("cudaDeviceGetAttribute: ") + cudaGetErrorString(status));
+    return static_cast<std::size_t>(bytes);
+}
+
 dim3 grid_of(std::int64_t rows, std::int64_t micro_batch, int heads, unsigned parts) {
     return {blocks_for(rows / micro_batch, kOwnRows) * parts, static_cast<unsigned>(heads),
             static_cast<unsigned>(micro_batch)};
@@ -473,9 +485,15 @@ void attention_forward_tiles(StreamHandle stream, const AttentionProblem& proble
     });
 }
 
-void attention_backward_tiles(StreamHandle stream, const AttentionProblem& problem, const AttentionBackwardInputs& in,
+bool attention_backward_tiles(StreamHandle stream, const AttentionProblem& problem, const AttentionBackwardInputs& in,
                               float* scratch, FloatRows dq, FloatRows dk, FloatRows dv) {
     constexpr unsigned kRowsOfBlock = 8;
+    bool fits = false;
+    with_width(problem, [&](auto width) {
+        fits =
+            std::max(sizeof(QueryGradientMemory<width()>), sizeof(KeyGradientMemory<width()>)) <= most_shared_bytes();
+    });
+    if (!fits) return false;
     const InChunks chunks{
         .q = in_chunks(in.q, problem.head_dim),
         .k = in_chunks(in.k, problem.head_dim),
@@ -493,6 +511,7 @@ void attention_backward_tiles(StreamHandle stream, const AttentionProblem& probl
                            kTileThreads, sizeof(KeyGradientMemory<width()>), "attention_backward",
                            key_gradient_kernel<width()>, problem, in, chunks, parts, scratch, dk, dv);
     });
+    return true;
 }
 
 }  // namespace orrery::kernels::cuda

@@ -11,6 +11,7 @@
 //   EMULATED_CUDA_SEED             seed of this order and of that of warps and blocks; default 0
 //   EMULATED_CUDA_DEVICES          number of devices; default 8
 //   EMULATED_CUDA_MEMORY_MIB       memory of a device; default 4096
+//   EMULATED_CUDA_SHARED_KIB       shared memory that a block may have; default 163, as on an A100
 //   EMULATED_CUDA_DRIVER           version of the driver, as 13000; 0: none. Default: that of the toolkit
 //   EMULATED_CUDA_ONE_COLLECTIVE   1: a collective occupies the resources of its communicator, so that the next one of
 //                                  a communicator that shares them waits until it has ended, as with NCCL

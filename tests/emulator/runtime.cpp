@@ -61,8 +61,12 @@ cudaError_t ready() {
 
 int selected = 0;
 
-/// Bytes of shared memory of a block: without being asked, and on an A100.
-constexpr std::size_t kSharedBytesOfBlock = std::size_t{48} << 10U, kMostSharedBytesOfBlock = std::size_t{163} << 10U;
+/// Bytes of shared memory of a block: without being asked for, and at most; an A100 has these.
+constexpr std::size_t kSharedBytesOfBlock = std::size_t{48} << 10U;
+std::size_t most_shared_bytes_of_block() {
+    constexpr std::int64_t kKib = 163;
+    return static_cast<std::size_t>(setting("EMULATED_CUDA_SHARED_KIB", kKib)) << 10U;
+}
 
 /// What kernels may use that asked for another size.
 std::map<const void*, std::size_t>& shared_limits() {
@@ -99,7 +103,7 @@ using namespace emulated;
 extern "C" {
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
-    const bool fits = value >= 0 && static_cast<std::size_t>(value) <= kMostSharedBytesOfBlock;
+    const bool fits = value >= 0 && static_cast<std::size_t>(value) <= most_shared_bytes_of_block();
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || !fits) return said(cudaErrorInvalidValue);
     shared_limits()[kernel] = static_cast<std::size_t>(value);
     return cudaSuccess;
@@ -128,8 +132,16 @@ cudaError_t cudaGetDevice(int* index) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int index) {
     if (const cudaError_t error = ready(); error != cudaSuccess) return said(error);
     if (index < 0 || index >= static_cast<int>(visible().size())) return said(cudaErrorInvalidDevice);
-    const bool is_major = attribute == cudaDevAttrComputeCapabilityMajor;
-    *value = is_major ? emulated::kComputeCapability / 10 : emulated::kComputeCapability % 10;
+    switch (attribute) {
+        case cudaDevAttrComputeCapabilityMajor:
+            *value = emulated::kComputeCapability / 10;
+            break;
+        case cudaDevAttrComputeCapabilityMinor:
+            *value = emulated::kComputeCapability % 10;
+            break;
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+            *value = static_cast<int>(most_shared_bytes_of_block());
+    }
     return cudaSuccess;
 }
 
