@@ -37,6 +37,7 @@ std::string allowed_by(const KernelLimit& limit) {
 
 std::vector<RunLimit> gpu_limits() {
     std::vector<RunLimit> limits;
+    limits.reserve(kKernelLimits.size());
     for (const KernelLimit& limit : kKernelLimits) limits.push_back({limit.key, allowed_by(limit), limit.reason});
     return limits;
 }
