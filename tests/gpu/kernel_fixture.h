@@ -120,8 +120,9 @@ inline void expect_rounded(const std::vector<float>& got, const std::vector<Exac
                            const std::string& what) {
     ASSERT_EQ(got.size(), exact.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
-        const double allowed = rounding.of_terms * exact[i].magnitude + rounding.of_sums * exact[i].of_factors +
-                               rounding.of_result * std::abs(exact[i].value);
+        const double before =
+            rounding.of_terms * exact[i].magnitude + rounding.of_sums * exact[i].of_factors;  // the result is rounded
+        const double allowed = before + rounding.of_result * (std::abs(exact[i].value) + before);
         ASSERT_NEAR(static_cast<double>(got[i]), exact[i].value, allowed) << what << ", element " << i;
     }
 }
