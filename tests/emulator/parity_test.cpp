@@ -183,6 +183,9 @@ std::vector<Case> few_cases() {
 struct SeededCase {
     Case plan;
     int seed = 0;
+    friend std::ostream& operator<<(std::ostream& out, const SeededCase& one) {
+        return out << one.plan << ", seed " << one.seed;
+    }
 };
 /// Seeds take turns.
 std::vector<SeededCase> with_seeds(const std::vector<Case>& cases) {
