@@ -73,15 +73,27 @@ int run_worker(const CalibrateOptions& options) {
     return kExitDone;
 }
 
+/// In each type that was measured; cores compute bf16 as fp32.
+std::string best_products(const topologies::DeviceProfile& device) {
+    if (device.host_runs_compute) {
+        return fmt::format("{:.1f} GFLOP/s (best matrix product)", device.peak_flops_per_s(DType::fp32) / 1e9);
+    }
+    std::string text;
+    for (const topologies::PeakRate& peak : device.peaks) {
+        text += fmt::format("{}{:.1f} GFLOP/s in {}", text.empty() ? "" : ", ", peak.tflops.value * 1e3,
+                            name_of(peak.dtype));
+    }
+    return text + " (best matrix products)";
+}
+
 std::string summary(const topologies::ClusterSpec& cluster, const std::string& path) {
     const topologies::DeviceProfile& device = cluster.device;
     const std::string devices = device.host_runs_compute ? fmt::format("{} cores", device.cores_per_node) : device.name;
     std::string text = fmt::format(
-        "{}, each: {:.1f} GFLOP/s (best matrix product), {:.1f} GB/s (copy), {:.2f} GiB in use beside the "
-        "tensors\n{} matrix products, {} other operators, {} transfers timed\n",
-        devices, device.peak_flops_per_s(DType::fp32) / 1e9, device.memory_bandwidth_gb_per_s.value,
-        device.context_gib.value, device.matmul_samples.size(), device.operator_samples.size(),
-        cluster.transport_samples.size());
+        "{}, each: {}, {:.1f} GB/s (copy), {:.2f} GiB in use beside the tensors\n{} matrix products, {} other "
+        "operators, {} transfers timed\n",
+        devices, best_products(device), device.memory_bandwidth_gb_per_s.value, device.context_gib.value,
+        device.matmul_samples.size(), device.operator_samples.size(), cluster.transport_samples.size());
     reports::Table table({{"all-reduce", reports::Align::left}, {"ranks"}, {"time"}, {"algbw (GB/s)"}});
     for (const topologies::TransportSample& sample : cluster.transport_samples) {
         if (sample.op != "all_reduce") continue;

@@ -13,7 +13,7 @@ namespace orrery::exec {
 
 class OperatorSamples {
   public:
-    /// Whether an operator of this kind, arithmetic, shape and memory traffic was added before.
+    /// Whether an operator of this kind, arithmetic and shape was added before.
     [[nodiscard]] bool has(const models::Operator& op) const;
     /// The sample of an operator that is added several times is the median.
     void add(const models::Operator& op, double seconds);
@@ -27,7 +27,7 @@ class OperatorSamples {
 
   private:
     using Signature = std::tuple<models::OpKind, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t, double>;
+                                 std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
     struct Timings {
         models::Operator op;
         std::vector<double> seconds;

@@ -42,7 +42,7 @@ __global__ void sigmoid_scale_backward_kernel(std::int64_t n, ConstFloats dy, Co
 template <typename Function>
 void map_rows(StreamHandle stream, const RowCount& rows, std::int64_t n, const char* name, ConstFloats x, Floats y,
               Function function) {
-    for_some_counted(stream, rows, n, take_four(n, x, y), name,
+    for_some_counted(stream, rows, n, rows_take_four(n, x, y), name,
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t i = row * n + column;
                          put_some(y, i, apply<count()>(function, get_some<count()>(x, i)));
@@ -52,7 +52,7 @@ void map_rows(StreamHandle stream, const RowCount& rows, std::int64_t n, const c
 template <typename Function>
 void map_rows(StreamHandle stream, const RowCount& rows, std::int64_t n, const char* name, ConstFloats dy,
               ConstFloats x, Floats dx, Function function) {
-    for_some_counted(stream, rows, n, take_four(n, dy, x, dx), name,
+    for_some_counted(stream, rows, n, rows_take_four(n, dy, x, dx), name,
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t i = row * n + column;
                          put_some(dx, i, apply<count()>(function, get_some<count()>(dy, i), get_some<count()>(x, i)));
@@ -86,7 +86,7 @@ void relu_backward(StreamHandle stream, const RowCount& rows, std::int64_t n, Co
 }
 
 void swiglu_forward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats gate_up, Floats y) {
-    for_some_counted(stream, rows, n, take_four(n, gate_up, y), "swiglu_forward",
+    for_some_counted(stream, rows, n, rows_take_four(n, gate_up, y), "swiglu_forward",
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t at = row * 2 * n + column;
                          put_some(y, row * n + column,
@@ -97,7 +97,7 @@ void swiglu_forward(StreamHandle stream, const RowCount& rows, std::int64_t n, C
 
 void swiglu_backward(StreamHandle stream, const RowCount& rows, std::int64_t n, ConstFloats dy, ConstFloats gate_up,
                      Floats dgate_up) {
-    for_some_counted(stream, rows, n, take_four(n, dy, gate_up, dgate_up), "swiglu_backward",
+    for_some_counted(stream, rows, n, rows_take_four(n, dy, gate_up, dgate_up), "swiglu_backward",
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t at = row * 2 * n + column;
                          const auto gates = get_some<count()>(gate_up, at), ups = get_some<count()>(gate_up, at + n);

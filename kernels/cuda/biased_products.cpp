@@ -1,28 +1,17 @@
 #include "kernels/cuda/biased_products.h"
 
 #include <cublasLt.h>
-#include <cublas_v2.h>
 
 #include <algorithm>
 #include <array>
 #include <map>
 #include <string>
 
-#include "core/error.h"
+#include "kernels/cuda/cublas.h"
 #include "kernels/cuda/library.h"
 
 namespace orrery::kernels::cuda {
 namespace {
-
-void check(cublasStatus_t status, const char* call) {
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        throw JobError(std::string(call) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
-    }
-}
-
-cudaDataType type_of(ConstFloats x) {
-    return x.type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-}
 
 /// By how many bytes an address is aligned, as far as algorithms ask for it.
 std::uint32_t alignment_of(ConstFloats x) {
@@ -80,7 +69,7 @@ struct BiasedProducts::Impl {
     cublasLtHandle_t handle = nullptr;
     std::map<Kind, Plan> plans;
 
-    Impl() { check(create(&handle), "cublasLtCreate"); }
+    Impl() { check_cublas(create(&handle), "cublasLtCreate"); }
     ~Impl() {
         for (const auto& [kind, plan] : plans) {
             destroy_product(plan.product);
@@ -93,26 +82,26 @@ struct BiasedProducts::Impl {
 
     template <typename T>
     void set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
-        check(set_of_product(plan.product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+        check_cublas(set_of_product(plan.product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
     }
     void set_bias(const Plan& plan, ConstFloats bias) const { set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data); }
     [[nodiscard]] cublasLtMatrixLayout_t layout(DType type, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t width) const {
         cublasLtMatrixLayout_t one = nullptr;
-        check(create_layout(&one, type_of({nullptr, type}), static_cast<std::uint64_t>(rows),
-                            static_cast<std::uint64_t>(columns), width),
-              "cublasLtMatrixLayoutCreate");
+        check_cublas(create_layout(&one, cublas_type_of(type), static_cast<std::uint64_t>(rows),
+                                   static_cast<std::uint64_t>(columns), width),
+                     "cublasLtMatrixLayoutCreate");
         return one;
     }
 
     [[nodiscard]] Plan make(const Kind& kind, std::size_t workspace_bytes, ConstFloats bias) const {
         const auto& [rows, n, k, x_width, y_width] = kind.sizes;
         Plan plan;
-        check(create_product(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+        check_cublas(create_product(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
         set(plan, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<std::int32_t>(CUBLAS_OP_T));
         set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<std::int32_t>(CUBLAS_OP_N));
         set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-        set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(type_of(bias)));
+        set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(cublas_type_of(bias.type)));
         set_bias(plan, bias);
         plan.weight = layout(kind.types[1], k, n, k);
         plan.x = layout(kind.types[0], k, rows, x_width);
@@ -123,10 +112,10 @@ struct BiasedProducts::Impl {
 
     void ask_for_algorithm(const Kind& kind, std::size_t workspace_bytes, Plan& plan) const {
         cublasLtMatmulPreference_t preference = nullptr;
-        check(create_preference(&preference), "cublasLtMatmulPreferenceCreate");
+        check_cublas(create_preference(&preference), "cublasLtMatmulPreferenceCreate");
         const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-            check(set_of_preference(preference, attribute, &value, sizeof value),
-                  "cublasLtMatmulPreferenceSetAttribute");
+            check_cublas(set_of_preference(preference, attribute, &value, sizeof value),
+                         "cublasLtMatmulPreferenceSetAttribute");
         };
         prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{workspace_bytes});
         // Sums of parts are not rounded before they are added.
@@ -140,7 +129,7 @@ struct BiasedProducts::Impl {
         int count = 0;
         const cublasStatus_t status =
             choose(handle, plan.product, plan.weight, plan.x, plan.y, plan.y, preference, 1, &found, &count);
-        check(destroy_preference(preference), "cublasLtMatmulPreferenceDestroy");
+        check_cublas(destroy_preference(preference), "cublasLtMatmulPreferenceDestroy");
         plan.exists = status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
         plan.algorithm = found.algo;
     }
@@ -165,10 +154,10 @@ bool BiasedProducts::multiply(StreamHandle stream, const Workspace& workspace, c
     if (!plan.exists) return false;
     impl_->set_bias(plan, bias);
     const float one = 1.0F, zero = 0.0F;
-    check(impl_->run(impl_->handle, plan.product, &one, weight.data, plan.weight, x.data.data, plan.x, &zero,
-                     y.data.data, plan.y, y.data.data, plan.y, &plan.algorithm, workspace.memory, workspace.bytes,
-                     static_cast<cudaStream_t>(stream.stream)),
-          "cublasLtMatmul");
+    check_cublas(impl_->run(impl_->handle, plan.product, &one, weight.data, plan.weight, x.data.data, plan.x, &zero,
+                            y.data.data, plan.y, y.data.data, plan.y, &plan.algorithm, workspace.memory,
+                            workspace.bytes, static_cast<cudaStream_t>(stream.stream)),
+                 "cublasLtMatmul");
     return true;
 }
 

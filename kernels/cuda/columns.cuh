@@ -1,24 +1,33 @@
-// Private to the CUDA kernels: sums over the rows of a matrix, column by column, in an order that depends on its width
+// Private to the CUDA kernels: sums over the rows of a matrix, column by column, in an order that depends on its sizes
 // only.
 #pragma once
+
+#include <bit>
 
 #include "kernels/cuda/launch.cuh"
 
 namespace orrery::kernels::cuda {
 
-/// A block has kColumns columns: threadIdx.x is the column, and threadIdx.y selects every kRows-th row.
+/// A block has kColumns columns: threadIdx.x is the column, and threadIdx.y selects every blockDim.y-th row.
 template <int kColumns>
 struct ColumnBlock {
-    static constexpr int kRows = 1024 / kColumns;
-    double of_thread[kColumns][kRows + 1];
+    static constexpr int kMostRows = 1024 / kColumns;
+    double of_thread[kColumns][kMostRows + 1];
 
+    /// Few threads for few rows, but a warp for each column at least, which adds up its threads.
+    [[nodiscard]] static dim3 threads_for(std::int64_t rows) {
+        const std::int64_t wanted = rows < kWarp ? kWarp : rows > kMostRows ? kMostRows : rows;
+        return {kColumns, static_cast<unsigned>(std::bit_ceil(static_cast<std::uint64_t>(wanted)))};
+    }
     /// The sum over the threads of column() is returned to lane 0 of its warp, if has_column().
     __device__ double total(double own) {
         of_thread[threadIdx.x][threadIdx.y] = own;
         __syncthreads();
         double sum = 0;
         if (has_column()) {
-            for (int row = lane(); row < kRows; row += kWarp) sum += of_thread[warp()][row];
+            for (unsigned row = static_cast<unsigned>(lane()); row < blockDim.y; row += kWarp) {
+                sum += of_thread[warp()][row];
+            }
         }
         return warp_sum(sum);
     }
@@ -29,8 +38,8 @@ struct ColumnBlock {
     __device__ static std::int64_t column() { return static_cast<std::int64_t>(blockIdx.x) * kColumns + warp(); }
 };
 
-/// Calls use(columns of a block as a constant): few where all columns would be too few blocks for a device. The bytes
-/// of a row that a block reads are not fewer than those of an access to memory in fp32.
+/// Calls use(columns of a block as a constant): few where all columns would be too few blocks for a device. What a
+/// block reads of a row of fp32 fills an access to memory nevertheless.
 template <typename Use>
 void with_columns(std::int64_t columns, const Use& use) {
     constexpr std::int64_t kManyColumns = 8192;

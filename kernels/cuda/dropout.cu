@@ -35,7 +35,7 @@ __global__ void residual_add_dropout_kernel(PositionRuns positions, std::int64_t
 
 void residual_add(StreamHandle stream, std::int64_t rows, std::int64_t width, ConstFloats a, ConstFloats b,
                   ConstFloats bias, ConstFloats second_bias, Floats y) {
-    for_some_of_rows(stream, rows, width, take_four(width, a, b, bias, second_bias, y), "residual_add",
+    for_some_of_rows(stream, rows, width, rows_take_four(width, a, b, bias, second_bias, y), "residual_add",
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t i = row * width + column;
                          const auto sum = [](float x, float z, float first, float second) {

@@ -52,7 +52,7 @@ __global__ void embedding_backward_kernel(EmbeddingShape shape, ConstFloats dy, 
 
 void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const std::int32_t* tokens, ConstFloats weight,
                        Floats y) {
-    for_some_of_rows(stream, shape.rows, shape.width, take_four(shape.width, weight, y), "embedding_forward",
+    for_some_of_rows(stream, shape.rows, shape.width, rows_take_four(shape.width, weight, y), "embedding_forward",
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t place = tokens[row] - shape.vocab_start;
                          const bool here = place >= 0 && place < shape.vocab_rows;
@@ -63,14 +63,14 @@ void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const s
 
 void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, ConstFloats dy, const std::int32_t* tokens,
                         Floats dweight) {
-    const bool in_fours = take_four(shape.width, dy, dweight);
+    const bool in_fours = rows_take_four(shape.width, dy, dweight);
     const dim3 grid(static_cast<unsigned>(shape.rows), blocks_for(shape.width, in_fours ? 4 * kThreads : kThreads));
     launch(stream, grid, kThreads, "embedding_backward",
            in_fours ? embedding_backward_kernel<4> : embedding_backward_kernel<1>, shape, dy, tokens, dweight);
 }
 
 void position_forward(StreamHandle stream, const PositionShape& shape, ConstFloats x, ConstFloats weight, Floats y) {
-    for_some_of_rows(stream, shape.rows, shape.width, take_four(shape.width, x, weight, y), "position_forward",
+    for_some_of_rows(stream, shape.rows, shape.width, rows_take_four(shape.width, x, weight, y), "position_forward",
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          const std::int64_t position = shape.first_position + position_index(row, shape.micro_batch);
                          const std::int64_t i = row * shape.width + column;

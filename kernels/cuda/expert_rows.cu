@@ -51,11 +51,6 @@ __device__ void copy_row(std::int64_t width, bool in_fours, ConstFloats x, Float
     }
 }
 
-/// Whether rows of this width may be copied by fours.
-bool rows_take_four(std::int64_t width, ConstFloats x, ConstFloats y) {
-    return width % 4 == 0 && takes_four(x) && takes_four(y);
-}
-
 __global__ void permute_forward_kernel(PermuteShape shape, bool in_fours, ConstFloats x, const std::int32_t* rows,
                                        Floats y) {
     const std::int64_t choice = blockIdx.x;

@@ -12,7 +12,7 @@ __global__ void bias_backward_kernel(std::int64_t rows, std::int64_t n, ConstFlo
     const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kColumns + threadIdx.x;
     double sum = 0;
     if (column < n) {
-        for (std::int64_t row = threadIdx.y; row < rows; row += Block::kRows) {
+        for (std::int64_t row = threadIdx.y; row < rows; row += blockDim.y) {
             sum += static_cast<double>(get(dy.data, row * dy.width + column));
         }
     }
@@ -53,7 +53,7 @@ struct Add {
 }  // namespace
 
 void set_bias(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloats bias, FloatRows y) {
-    for_some_of_rows(stream, rows, n, take_four(n, bias, y.data) && y.width % 4 == 0, "set_bias",
+    for_some_of_rows(stream, rows, n, rows_take_four(n, bias, y.data) && y.width % 4 == 0, "set_bias",
                      [=] __device__(std::int64_t row, std::int64_t column, auto count) {
                          put_some(y.data, row * y.width + column, get_some<count()>(bias, column));
                      });
@@ -61,7 +61,7 @@ void set_bias(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloat
 
 void bias_backward(StreamHandle stream, std::int64_t rows, std::int64_t n, ConstFloatRows dy, Floats dbias) {
     with_columns(n, [&](auto columns) {
-        launch(stream, blocks_for(n, columns()), dim3(columns(), ColumnBlock<columns()>::kRows), "bias_backward",
+        launch(stream, blocks_for(n, columns()), ColumnBlock<columns()>::threads_for(rows), "bias_backward",
                bias_backward_kernel<columns()>, rows, n, dy, dbias);
     });
 }

@@ -60,7 +60,7 @@ struct alignas(8) FourBf16 {
 }
 /// The same for rows of this width, of all operands; those that are absent do not count.
 template <typename... Operands>
-[[nodiscard]] bool take_four(std::int64_t width, const Operands&... operands) {
+[[nodiscard]] bool rows_take_four(std::int64_t width, const Operands&... operands) {
     return width % 4 == 0 && (takes_four(operands) && ...);
 }
 
@@ -123,7 +123,8 @@ __device__ Some<kCount> apply(const Function& function, const Operands&... opera
     return results;
 }
 
-/// Calls use(how many elements a thread takes at a time, as a constant). Not around lambdas of the device.
+/// Calls use(how many elements a thread takes at a time, as a constant). nvcc allows no lambda of the device in `use`;
+/// for those there is InSome.
 template <typename Use>
 void with_count(bool in_fours, const Use& use) {
     if (in_fours) return use(std::integral_constant<int, 4>());

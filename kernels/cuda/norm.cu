@@ -161,7 +161,7 @@ __global__ void norm_parameters_kernel(NormShape shape, int stat_count, ConstFlo
     double weight = 0;
     double bias = 0;
     if (column < shape.width) {
-        for (std::int64_t row = threadIdx.y; row < shape.rows; row += Block::kRows) {
+        for (std::int64_t row = threadIdx.y; row < shape.rows; row += blockDim.y) {
             const float centre = stat_count == 2 ? stats[2 * row] : 0.0F;
             const float inverse = stats[stat_count * row + stat_count - 1];
             const std::int64_t at = row * shape.stride + column;
@@ -290,14 +290,14 @@ NormShape with_stride(const NormShape& shape) {
 }
 
 template <typename... Operands>
-bool take_four(const NormShape& shape, const Operands&... operands) {
-    return shape.row_width() % 4 == 0 && take_four(shape.width, operands...);
+bool rows_take_four(const NormShape& shape, const Operands&... operands) {
+    return shape.row_width() % 4 == 0 && rows_take_four(shape.width, operands...);
 }
 
 void parameter_gradients(StreamHandle stream, const NormShape& shape, const char* name, int stat_count, ConstFloats dy,
                          ConstFloats x, const float* stats, Floats dweight, Floats dbias) {
     with_columns(shape.width, [&](auto columns) {
-        launch(stream, blocks_for(shape.width, columns()), dim3(columns(), ColumnBlock<columns()>::kRows), name,
+        launch(stream, blocks_for(shape.width, columns()), ColumnBlock<columns()>::threads_for(shape.rows), name,
                norm_parameters_kernel<columns()>, with_stride(shape), stat_count, dy, x, stats, dweight, dbias);
     });
 }
@@ -315,7 +315,7 @@ dim3 heads_of(const HeadShape& shape) {
 
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
                         ConstFloats bias, Floats y, float* stats) {
-    with_count(take_four(shape, x, weight, bias, y), [&](auto count) {
+    with_count(rows_take_four(shape, x, weight, bias, y), [&](auto count) {
         launch(stream, rows_of(shape), kThreads, "layer_norm_forward", layer_norm_forward_kernel<count()>,
                with_stride(shape), epsilon, x, weight, bias, y, stats);
     });
@@ -326,7 +326,7 @@ void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloat
     check_residual(shape, residual);
     // First the parameters, because dx may be dy.
     parameter_gradients(stream, shape, "layer_norm_backward", 2, dy, x, stats, dweight, dbias);
-    with_count(take_four(shape, dy, x, weight, residual, dx), [&](auto count) {
+    with_count(rows_take_four(shape, dy, x, weight, residual, dx), [&](auto count) {
         launch(stream, rows_of(shape), kThreads, "layer_norm_backward", layer_norm_backward_kernel<count()>,
                with_stride(shape), dy, x, weight, stats, residual, dx);
     });
@@ -334,7 +334,7 @@ void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloat
 
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
                       Floats y, float* stats) {
-    with_count(take_four(shape, x, weight, y), [&](auto count) {
+    with_count(rows_take_four(shape, x, weight, y), [&](auto count) {
         launch(stream, rows_of(shape), kThreads, "rms_norm_forward", rms_norm_forward_kernel<count()>,
                with_stride(shape), epsilon, x, weight, y, stats);
     });
@@ -344,7 +344,7 @@ void rms_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats 
                        const float* stats, ConstFloats residual, Floats dx, Floats dweight) {
     check_residual(shape, residual);
     parameter_gradients(stream, shape, "rms_norm_backward", 1, dy, x, stats, dweight, {});
-    with_count(take_four(shape, dy, x, weight, residual, dx), [&](auto count) {
+    with_count(rows_take_four(shape, dy, x, weight, residual, dx), [&](auto count) {
         launch(stream, rows_of(shape), kThreads, "rms_norm_backward", rms_norm_backward_kernel<count()>,
                with_stride(shape), dy, x, weight, stats, residual, dx);
     });

@@ -1,29 +1,17 @@
 #include "kernels/cuda/products.h"
 
-#include <cublas_v2.h>
-
 #include <algorithm>
 #include <bit>
 #include <map>
 #include <string>
 
-#include "core/error.h"
 #include "kernels/cuda/biased_products.h"
+#include "kernels/cuda/cublas.h"
 #include "kernels/cuda/flat.h"
 #include "kernels/cuda/library.h"
 
 namespace orrery::kernels::cuda {
 namespace {
-
-void check(cublasStatus_t status, const char* call) {
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        throw JobError(std::string(call) + ": cuBLAS status " + std::to_string(static_cast<int>(status)));
-    }
-}
-
-cudaDataType type_of(ConstFloats x) {
-    return x.type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
-}
 
 /// A row-major factor of a GEMM, and whether it is transposed.
 struct Factor {
@@ -70,15 +58,15 @@ struct Products::Impl {
     OfStream& of(StreamHandle stream) {
         OfStream& own = streams[stream.stream];
         if (own.handle != nullptr) return own;
-        check(create(&own.handle), "cublasCreate");
-        check(set_stream(own.handle, static_cast<cudaStream_t>(stream.stream)), "cublasSetStream");
+        check_cublas(create(&own.handle), "cublasCreate");
+        check_cublas(set_stream(own.handle, static_cast<cudaStream_t>(stream.stream)), "cublasSetStream");
         if (options.workspace_bytes > 0) {  // after the stream, which sets cuBLAS's own again
             own.workspace = {allocate(options.workspace_bytes, "cuBLAS's workspace"),
                              static_cast<std::size_t>(options.workspace_bytes)};
-            check(set_workspace(own.handle, own.workspace.memory, own.workspace.bytes), "cublasSetWorkspace");
+            check_cublas(set_workspace(own.handle, own.workspace.memory, own.workspace.bytes), "cublasSetWorkspace");
         }
         // Without TF32, and rounding to bf16 only once.
-        check(set_math(own.handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
+        check_cublas(set_math(own.handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
         return own;
     }
 
@@ -87,11 +75,12 @@ struct Products::Impl {
                   const Factor& b, float keep, FloatRows c) {
         if (a.type() != b.type()) return multiply_cut(stream, rows, columns, inner, a, b, keep, c);
         const float one = 1.0F;
-        check(gemm(of(stream).handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                   a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, columns, rows, inner, &one, b.rows.data.data,
-                   type_of(b.rows.data), b.rows.width, a.rows.data.data, type_of(a.rows.data), a.rows.width, &keep,
-                   c.data.data, type_of(c.data), c.width, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-              "cublasGemmEx");
+        check_cublas(
+            gemm(of(stream).handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                 columns, rows, inner, &one, b.rows.data.data, cublas_type_of(b.rows.data.type), b.rows.width,
+                 a.rows.data.data, cublas_type_of(a.rows.data.type), a.rows.width, &keep, c.data.data,
+                 cublas_type_of(c.data.type), c.width, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+            "cublasGemmEx");
     }
 
     /// The same with one factor in fp32 and one in bf16, which cuBLAS does not multiply: the fp32 factor is cut into

@@ -8,7 +8,6 @@
 #include <boost/context/protected_fixedsize_stack.hpp>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -37,6 +36,12 @@ struct Copy {
     std::size_t bytes;
 };
 
+/// What a thread has started and not yet waited for.
+struct Copies {
+    std::vector<Copy> all;
+    std::vector<std::size_t> groups;  // how many each has
+};
+
 enum class State { fresh, ready, runs, exchanging, at_barrier, done };
 
 struct Worker;
@@ -50,8 +55,6 @@ struct alignas(64) Lane {
         bits[2]{};  // offered in exchanges, by parity, so that a lane cannot overwrite what another still reads
     unsigned exchanges = 0;
     unsigned barriers = 0;
-    std::vector<Copy> copies;        // that have not been carried out
-    std::deque<std::size_t> groups;  // of copies: how many each has
 };
 
 /// A fiber. It runs one thread after the other and is held by a thread that waits.
@@ -118,6 +121,7 @@ class Processor {
     unsigned exchanging_ = 0;
     int predicate_ = 0, result_ = 0;
     std::unique_ptr<char, decltype(&std::free)> dynamic_{nullptr, &std::free};
+    std::map<unsigned, Copies> copies_;  // of the block's threads that have some
     // Places of ThreadSanitizer's orders.
     char begin_ = 0, end_ = 0, shared_ = 0;
     char barrier_[2]{};
@@ -311,21 +315,21 @@ void Processor::start_copy(const Copy& copy) {
     if (copy.bytes != 4 && copy.bytes != 8 && copy.bytes != 16) fail("an asynchronous copy of a size that CUDA lacks");
     if (!is_aligned(copy.to) || !is_aligned(copy.from)) fail("an asynchronous copy that is not aligned");
     std::memset(copy.to, kUnwritten, copy.bytes);
-    lane_->copies.push_back(copy);
+    copies_[lane_->linear].all.push_back(copy);
 }
 
 void Processor::end_group_of_copies() {
-    std::size_t grouped = 0;
-    for (const std::size_t count : lane_->groups) grouped += count;
-    lane_->groups.push_back(lane_->copies.size() - grouped);
+    Copies& own = copies_[lane_->linear];
+    own.groups.push_back(own.all.size() - std::accumulate(own.groups.begin(), own.groups.end(), std::size_t{0}));
 }
 
 void Processor::wait_for_copies(std::size_t groups_left) {
-    while (lane_->groups.size() > groups_left) {
-        const auto end = lane_->copies.begin() + static_cast<std::ptrdiff_t>(lane_->groups.front());
-        for (auto one = lane_->copies.begin(); one != end; ++one) std::memcpy(one->to, one->from, one->bytes);
-        lane_->copies.erase(lane_->copies.begin(), end);
-        lane_->groups.pop_front();
+    Copies& own = copies_[lane_->linear];
+    while (own.groups.size() > groups_left) {
+        const auto end = own.all.begin() + static_cast<std::ptrdiff_t>(own.groups.front());
+        for (auto one = own.all.begin(); one != end; ++one) std::memcpy(one->to, one->from, one->bytes);
+        own.all.erase(own.all.begin(), end);
+        own.groups.erase(own.groups.begin());
     }
 }
 
@@ -358,6 +362,7 @@ void Processor::learn_about_shared() {
 
 void Processor::run_block() {
     clear_shared();
+    copies_.clear();
     if (dynamic_ != nullptr) std::memset(dynamic_.get(), kUnwritten, kernel_->dynamic_shared_bytes);
     for (unsigned i = 0; i < lanes_.size(); ++i) {
         Lane& one = lanes_[i];
@@ -365,8 +370,6 @@ void Processor::run_block() {
         one.linear = i;
         one.state = State::fresh;
         one.exchanges = one.barriers = 0;
-        one.copies.clear();
-        one.groups.clear();
     }
     release(&begin_);
     std::vector<unsigned> warps((lanes_.size() + kWarp - 1) / kWarp);

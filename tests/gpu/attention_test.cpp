@@ -5,12 +5,17 @@
 
 #include "kernels/row_mask.h"
 #include "tests/gpu/kernel_fixture.h"
+#include "tests/unit/kernels/attention_parts.h"
 
 namespace orrery::exec {
 namespace {
 
 using kernels::AttentionPart;
+using kernels::bidirectional;
 using kernels::PositionRun;
+using kernels::scaled;
+using kernels::shape;
+using kernels::windowed;
 using kernels::cuda::ConstFloatRows;
 using kernels::cuda::FloatRows;
 using kernels::cuda::Floats;
@@ -24,40 +29,15 @@ struct Case {
     std::int64_t first_column = 0;  // of the operands in wider rows
 };
 
-AttentionPart shape(std::int64_t micro_batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
-    return {.queries = {},
-            .keys = {},
-            .micro_batch = micro_batch,
-            .heads = heads,
-            .kv_heads = kv_heads,
-            .head_dim = head_dim};
-}
-AttentionPart with_window(AttentionPart part, std::int64_t window) {
-    part.sliding_window = window;
-    return part;
-}
-AttentionPart with_values(AttentionPart part, std::int64_t value_dim) {
-    part.value_dim = value_dim;
-    return part;
-}
-AttentionPart of_all_keys(AttentionPart part) {
-    part.causal = false;
-    return part;
-}
-AttentionPart scaled(AttentionPart part, double scale) {
-    part.scale = scale;
-    return part;
-}
-
 const std::vector<Case>& cases() {
     static const std::vector<Case> all{
         {.name = "one_position", .queries = {{0, 1}}, .keys = {{0, 1}}, .part = shape(1, 1, 1, 8)},
         {.name = "shared_keys", .queries = {{0, 101}}, .keys = {{0, 101}}, .part = shape(2, 4, 2, 40)},
-        {.name = "window", .queries = {{0, 131}}, .keys = {{0, 131}}, .part = with_window(shape(1, 2, 2, 80), 37)},
-        {.name = "all_keys",
+        {.name = "window", .queries = {{0, 131}}, .keys = {{0, 131}}, .part = windowed(shape(1, 2, 2, 80), 37)},
+        {.name = "bidirectional",
          .queries = {{0, 70}},
          .keys = {{0, 70}},
-         .part = of_all_keys(shape(1, 2, 1, 64)),
+         .part = bidirectional(shape(1, 2, 1, 64)),
          .dropped = 0.25},
         {.name = "slopes",
          .queries = {{0, 99}},
@@ -80,9 +60,9 @@ const std::vector<Case>& cases() {
          .keys = {{50, 50}, {100, 50}},
          .part = shape(2, 2, 2, 16),
          .dropped = 0.1},
-        {.name = "latent", .queries = {{0, 70}}, .keys = {{0, 70}}, .part = with_values(shape(1, 2, 2, 192), 128)},
+        {.name = "latent", .queries = {{0, 70}}, .keys = {{0, 70}}, .part = shape(1, 2, 2, 192, 128)},
         {.name = "widest", .queries = {{0, 67}}, .keys = {{0, 67}}, .part = shape(1, 2, 1, 256)},
-        {.name = "wide_values", .queries = {{0, 33}}, .keys = {{0, 33}}, .part = with_values(shape(1, 1, 1, 24), 200)},
+        {.name = "wide_values", .queries = {{0, 33}}, .keys = {{0, 33}}, .part = shape(1, 1, 1, 24, 200)},
     };
     return all;
 }

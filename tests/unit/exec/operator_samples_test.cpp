@@ -33,16 +33,15 @@ TEST(OperatorSamples, UpdatesOfDifferentSizesAreDistinct) {
     EXPECT_TRUE(timed.samples().best_flops_per_s.empty());
 }
 
-/// The same shape in half of the memory, as of norms in bf16, whose arithmetic is in fp32.
-TEST(OperatorSamples, TypesOfOperandsAreDistinctByTheirTraffic) {
+TEST(OperatorSamples, TypesOfArithmeticAreDistinct) {
     OperatorSamples timed;
-    Operator norm{.kind = OpKind::rms_norm_forward, .rows = 4, .n = 8};
-    norm.bytes_read = norm.bytes_written = 128;
-    timed.add(norm, 2e-6);
-    norm.bytes_read = norm.bytes_written = 64;
-    EXPECT_FALSE(timed.has(norm));
-    timed.add(norm, 1e-6);
-    EXPECT_EQ(timed.samples().operators.size(), 2U);
+    Operator product{.kind = OpKind::linear_forward, .rows = 4, .n = 8, .k = 16};
+    timed.add(product, 2e-6);
+    product.math = DType::bf16;
+    EXPECT_FALSE(timed.has(product));
+    timed.add(product, 1e-6);
+    const auto best = timed.samples().best_flops_per_s;
+    EXPECT_DOUBLE_EQ(best.at(DType::bf16), 2 * best.at(DType::fp32));
 }
 
 }  // namespace

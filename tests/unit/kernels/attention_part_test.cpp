@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "kernels/kernels.h"
+#include "tests/unit/kernels/attention_parts.h"
 #include "tests/unit/kernels/reference.h"
 
 namespace orrery::kernels {
@@ -262,23 +263,6 @@ TEST_P(AttentionParts, ForwardAndBackward) {
 }
 
 constexpr std::int64_t kLong = kAttentionBlock + 9;
-AttentionPart shape(std::int64_t micro_batch, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
-                    std::int64_t value_dim = 0) {
-    return {
-        .micro_batch = micro_batch, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim, .value_dim = value_dim};
-}
-AttentionPart windowed(AttentionPart part, std::int64_t window) {
-    part.sliding_window = window;
-    return part;
-}
-AttentionPart bidirectional(AttentionPart part) {
-    part.causal = false;
-    return part;
-}
-AttentionPart scaled(AttentionPart part, double scale) {
-    part.scale = scale;
-    return part;
-}
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, AttentionParts,
