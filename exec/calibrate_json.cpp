@@ -31,6 +31,7 @@ std::string to_json_text(const Measurements& measurements) {
                                    {"n", sample.n},
                                    {"k", sample.k},
                                    {"dtype", name_of(sample.dtype)},
+                                   {"bias", sample.bias},
                                    {"seconds", sample.seconds}});
     }
     for (const auto& sample : measurements.operators) {
@@ -40,6 +41,11 @@ std::string to_json_text(const Measurements& measurements) {
                                      {"rows", sample.rows},
                                      {"head_dim", sample.head_dim},
                                      {"sequence", sample.sequence},
+                                     {"n", sample.n},
+                                     {"k", sample.k},
+                                     {"heads", sample.heads},
+                                     {"kv_heads", sample.kv_heads},
+                                     {"elements", sample.elements},
                                      {"dtype", name_of(sample.dtype)},
                                      {"seconds", sample.seconds}});
     }
@@ -62,7 +68,7 @@ Measurements measurements_from_json_text(const std::string& text, const std::str
     for (const JsonReader& sample : json.objects("matmuls")) {
         result.matmuls.push_back({sample.string("op"), sample.integer("m", kPositiveInteger),
                                   sample.integer("n", kPositiveInteger), sample.integer("k", kPositiveInteger),
-                                  sample.number("seconds", kPositive), read_dtype(sample)});
+                                  sample.number("seconds", kPositive), read_dtype(sample), sample.boolean("bias")});
         sample.finish();
     }
     for (const JsonReader& sample : json.objects("operators")) {
@@ -73,7 +79,12 @@ Measurements measurements_from_json_text(const std::string& text, const std::str
                                     .head_dim = sample.integer("head_dim", kCount),
                                     .sequence = sample.integer("sequence", kCount),
                                     .seconds = sample.number("seconds", kPositive),
-                                    .dtype = read_dtype(sample)});
+                                    .dtype = read_dtype(sample),
+                                    .n = sample.integer("n", kCount),
+                                    .k = sample.integer("k", kCount),
+                                    .heads = sample.integer("heads", kCount),
+                                    .kv_heads = sample.integer("kv_heads", kCount),
+                                    .elements = sample.integer("elements", kCount)});
         sample.finish();
     }
     for (const JsonReader& sample : json.objects("transfers")) {

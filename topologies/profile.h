@@ -28,17 +28,20 @@ struct MatmulSample {
     std::int64_t m = 0, n = 0, k = 0;
     double seconds = 0;
     DType dtype = DType::fp32;  // of the operands
+    bool bias = false;          // added, or its gradient computed
     bool operator==(const MatmulSample&) const = default;
 };
 /// One timed operator of any other kind, described by the memory traffic that the operator states (bytes_read +
-/// bytes_written), and for attention by its shape.
+/// bytes_written), and by its shape with the names of models::Operator, where 0 stands for what a kind lacks. Costs use
+/// the shape of attention only; the others are for those who time the same operator elsewhere.
 struct OperatorSample {
     std::string op;  // OpKind name
     double bytes = 0;
     double flops = 0;
-    std::int64_t rows = 0, head_dim = 0, sequence = 0;  // attention: rows = batch * heads * sequence; else 0
+    std::int64_t rows = 0, head_dim = 0, sequence = 0;  // attention: rows = batch * heads * sequence
     double seconds = 0;
     DType dtype = DType::fp32;  // of the computation: models::Operator::math
+    std::int64_t n = 0, k = 0, heads = 0, kv_heads = 0, elements = 0;
     bool operator==(const OperatorSample&) const = default;
 };
 /// One timed transfer through the executor's transport.

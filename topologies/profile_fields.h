@@ -40,6 +40,7 @@ void visit_fields(Object& s, auto&& visit) {
     visit("n", s.n, kRequired, kPositiveInteger);
     visit("k", s.k, kRequired, kPositiveInteger);
     visit("dtype", s.dtype, Presence{}, Arithmetic{});
+    visit("bias", s.bias, kIfChanged);
     visit("seconds", s.seconds, kRequired, kPositive);
 }
 
@@ -51,6 +52,11 @@ void visit_fields(Object& s, auto&& visit) {
     visit("rows", s.rows, kRequired, kCount);
     visit("head_dim", s.head_dim, kRequired, kCount);
     visit("sequence", s.sequence, kRequired, kCount);
+    visit("n", s.n, kIfChanged, kCount);
+    visit("k", s.k, kIfChanged, kCount);
+    visit("heads", s.heads, kIfChanged, kCount);
+    visit("kv_heads", s.kv_heads, kIfChanged, kCount);
+    visit("elements", s.elements, kIfChanged, kCount);
     visit("dtype", s.dtype, Presence{}, Arithmetic{});
     visit("seconds", s.seconds, kRequired, kPositive);
 }

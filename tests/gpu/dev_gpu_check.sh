@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: dev_gpu_check.sh
-# What ./dev gpu does on a machine with GPUs, with stand-ins for the driver's tool and for the two programs: it runs two ranks
-# where there are two GPUs, and a failed step neither keeps it from the others nor is forgotten.
+# What ./dev gpu does on a machine with GPUs, with stand-ins for the driver's tool, for the two programs and for Python: it runs
+# two ranks where there are two GPUs, PyTorch where it is, and a failed step neither keeps it from the others nor is forgotten.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/../.." && pwd)"
 folder="$(mktemp -d)"
@@ -30,13 +30,25 @@ while (($#)); do
     shift
 done
 ORRERY
-printf '#!/usr/bin/env bash\nexit 1\n' >"$folder/bin/python3"  # no PyTorch
+cat >"$folder/bin/python3" <<'PYTHON'
+#!/usr/bin/env bash
+if [[ "$1" == -c ]]; then  # what can be imported
+    [[ "$2" == "import torch"*cuda.is_available* ]] || exit 1
+    for module in torch transformers; do
+        [[ "$2" != *"$module"* || " $MODULES " == *" $module "* ]] || exit 1
+    done
+    exit 0
+fi
+echo "python3 $*" >>"$CALLS"
+echo "printed by $1"
+[[ "$1" != "$FAILS" ]]
+PYTHON
 chmod +x "$folder"/bin/* "$folder"/build/gpu/*
 
-# run NAME GPUS TEST_EXIT FAILS: sets $code; $folder/NAME.calls and $folder/NAME.err hold the calls and the errors.
+# run NAME GPUS TEST_EXIT FAILS [MODULE…]: sets $code; $folder/NAME.calls and $folder/NAME.err hold the calls and the errors.
 run() {
     code=0
-    GPUS="$2" TEST_EXIT="$3" FAILS="$4" CALLS="$folder/$1.calls" PATH="$folder/bin:$PATH" \
+    GPUS="$2" TEST_EXIT="$3" FAILS="$4" MODULES="${*:5}" CALLS="$folder/$1.calls" PATH="$folder/bin:$PATH" \
         "$folder/dev" gpu --no-build "$folder/$1" >"$folder/$1.out" 2>"$folder/$1.err" || code=$?
 }
 expect() {  # expect WHAT COMMAND…
@@ -63,5 +75,19 @@ run uncalibrated 1 0 calibrate
 expect "a failed calibration is reported" grep -q 'failed on the GPU: calibration' "$folder/uncalibrated.err"
 run unvalidated 2 0 validate
 expect "each failed comparison is named" test "$(grep -c 'failed on the GPU: runs' "$folder/unvalidated.err")" = 2
+expect "nothing is asked of PyTorch where it is not" bash -c "! grep -q ^python3 '$folder/two.calls'"
+run torch 1 0 none torch
+expect "PyTorch" test "$code" = 0
+expect "PyTorch's kernels are timed" grep -qxF "python3 tests/bench/torch_kernels.py $folder/torch/gpu.cluster.json --output $folder/torch/torch_kernels.json" "$folder/torch.calls"
+expect "the table of kernels is kept" grep -q 'printed by .*torch_kernels.py' "$folder/torch/torch_kernels.txt"
+expect "no training without Transformers" bash -c "! grep -q torch_training '$folder/torch.calls'"
+run unmatched 1 0 tests/bench/torch_kernels.py torch transformers
+expect "failed timings of PyTorch are reported" test "$code" = 1
+expect "failed timings of PyTorch are named" grep -q "failed on the GPU: PyTorch's kernels: see $folder/unmatched/torch_kernels.txt" "$folder/unmatched.err"
+expect "one failure" test "$(grep -c 'failed on the GPU' "$folder/unmatched.err")" = 1
+expect "the other steps follow" grep -q '^python3 .*torch_training.py' "$folder/unmatched.calls"
+expect "comparisons follow" grep -q '^validate .*gpt2-128.plan.json' "$folder/unmatched.calls"
+run unprofiled 1 0 calibrate torch
+expect "no timings of PyTorch without a calibration" bash -c "! grep -q torch_kernels '$folder/unprofiled.calls'"
 run none 0 0 none
 expect "no GPU is no failure" test "$code" = 0

@@ -14,8 +14,16 @@ TEST(Documents, Measurements) {
     Measurements measurements{.ranks = 2, .cores = 2, .context_bytes = 1e7, .launch_s = 1e-6};
     const auto schemas = house::repository_schemas(ORRERY_SOURCE_DIR);
     EXPECT_EQ(schemas.check(to_json_text(measurements)), "") << "measurements without samples";
-    measurements.matmuls.push_back({"linear_forward", 4, 5, 6, 1e-6});
-    measurements.operators.push_back({.op = "gelu_forward", .bytes = 64, .flops = 20, .seconds = 1e-7});
+    measurements.matmuls.push_back({.op = "linear_forward", .m = 4, .n = 5, .k = 6, .seconds = 1e-6, .bias = true});
+    measurements.operators.push_back({.op = "any",
+                                      .bytes = 64,
+                                      .flops = 20,
+                                      .seconds = 1e-7,
+                                      .n = 1,
+                                      .k = 2,
+                                      .heads = 3,
+                                      .kv_heads = 4,
+                                      .elements = 5});
     measurements.transfers.push_back({"all_reduce", 2, 64, 1e-5});
     const std::string text = to_json_text(measurements);
     EXPECT_EQ(schemas.check(text), "");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace orrery::exec {
 namespace {
 
@@ -31,6 +33,30 @@ TEST(OperatorSamples, UpdatesOfDifferentSizesAreDistinct) {
     timed.add({.kind = OpKind::adamw, .elements = 200}, 3e-6);
     EXPECT_EQ(timed.samples().operators.size(), 2U);
     EXPECT_TRUE(timed.samples().best_flops_per_s.empty());
+}
+
+TEST(OperatorSamples, StateTheirShape) {
+    OperatorSamples timed;
+    timed.add({.kind = OpKind::attention_forward, .rows = 6, .heads = 4, .kv_heads = 2, .head_dim = 8, .sequence = 3},
+              1e-6);
+    timed.add({.kind = OpKind::rms_norm_forward, .rows = 6, .k = 32, .sequence = 3}, 1e-6);
+    timed.add({.kind = OpKind::adamw, .elements = 100}, 1e-6);
+    timed.add({.kind = OpKind::linear_forward, .rows = 6, .n = 8, .k = 32, .in = {0, 1, 2}}, 1e-6);
+    timed.add({.kind = OpKind::linear_forward, .rows = 6, .n = 9, .k = 32, .in = {0, 1}}, 1e-6);
+    timed.add({.kind = OpKind::linear_backward_weight, .rows = 6, .n = 8, .k = 32, .in = {0, 1}, .out = {2, 3}}, 1e-6);
+    timed.add({.kind = OpKind::linear_backward_weight, .rows = 6, .n = 9, .k = 32, .in = {0, 1}, .out = {2}}, 1e-6);
+    const OperatorSamples::Samples samples = timed.samples();
+    ASSERT_EQ(samples.operators.size(), 3U);
+    const topologies::OperatorSample& norm = samples.operators[0];
+    EXPECT_EQ(norm.op, "rms_norm_forward");
+    EXPECT_EQ(std::tuple(norm.rows, norm.n, norm.k, norm.sequence), std::tuple(6, 0, 32, 3));
+    const topologies::OperatorSample& attention = samples.operators[1];
+    EXPECT_EQ(attention.op, "attention_forward");
+    EXPECT_EQ(std::tuple(attention.rows, attention.heads, attention.kv_heads), std::tuple(24, 4, 2));
+    EXPECT_EQ(std::tuple(attention.head_dim, attention.sequence), std::tuple(8, 3));
+    EXPECT_EQ(samples.operators[2].elements, 100);
+    ASSERT_EQ(samples.matmuls.size(), 4U);
+    for (const topologies::MatmulSample& one : samples.matmuls) EXPECT_EQ(one.bias, one.n == 8) << one.op;
 }
 
 TEST(OperatorSamples, TypesOfArithmeticAreDistinct) {

@@ -60,8 +60,10 @@ ClusterSpec cpu_cluster() {
     c.device.launch_us = figure(0.0);
     c.device.host_runs_compute = true;
     c.device.cores_per_node = 2;
-    c.device.matmul_samples = {{"linear_forward", 64, 128, 256, 1.5e-5}};
-    c.device.operator_samples = {{"attention_forward", 4096, 1e6, 32, 64, 128, 2e-4}};
+    c.device.matmul_samples = {{"linear_forward", 64, 128, 256, 1.5e-5},
+                               {.op = "linear_forward", .m = 64, .n = 1, .k = 2, .seconds = 1e-5, .bias = true}};
+    c.device.operator_samples = {{"attention_forward", 4096, 1e6, 32, 64, 128, 2e-4},
+                                 {.op = "any", .seconds = 1, .n = 1, .k = 2, .heads = 3, .kv_heads = 4, .elements = 5}};
     c.intra_node = {"shared-memory", LinkMedium::shared_memory, figure(5.0), figure(0.5), figure(1.0)};
     c.transport_samples = {{"all_reduce", 2, 1024, 3e-6}, {"send", 2, 0, 1e-6}};
     return c;
