@@ -31,6 +31,9 @@ void visit_fields(Choices& c, auto&& visit) {
     visit("fused_rope", c.fused_rope);
     visit("fused_activation", c.fused_activation);
     visit("fused_residual", c.fused_residual);
+    visit("fused_residual_norm", c.fused_residual_norm);
+    visit("gelu_epilogue", c.gelu_epilogue);
+    visit("online_softmax", c.online_softmax);
     visit("masks_without_dropout", c.masks_without_dropout);
     visit("fused_cross_entropy", c.fused_cross_entropy);
     visit("fused_weight_gradient", c.fused_weight_gradient);

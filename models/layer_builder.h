@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -145,6 +146,9 @@ class LayerBuilder {
     /// Appends an operator; fills in micro-batch, part, compute type, FLOPs and bytes. Attention: `pairs` is the number
     /// of attended (query, key) pairs of one head of one sequence.
     Operator& op(Operator op, double pairs = 0);
+    /// Takes the last step out of the pass if it is such an operator, whose work another one then does. It has neither
+    /// FLOPs nor bytes.
+    std::optional<Operator> take_last(const std::function<bool(const Operator&)>& is_wanted);
     Boundary& boundary(Boundary::Kind kind, Boundary::Axis axis, SlotIndex in, SlotIndex out, std::int64_t elements);
     /// Attended (query, key) pairs in self-attention over `keys` positions, with the model's mask, window and
     /// documents.
@@ -212,6 +216,8 @@ class LayerBuilder {
 
   private:
     SlotIndex add(SlotDecl slot);
+    /// Takes the residual sum `y` out of the pass, if it is the last step and a norm can compute it.
+    std::optional<Operator> take_residual_sum(SlotIndex y);
     void eager_norm_forward(Norm& norm);
     void eager_norm_backward(SlotIndex gradient, const Norm& norm, SlotIndex residual, SlotIndex result);
     std::vector<SlotIndex> ring_gather(const std::string& name, SlotIndex own);

@@ -54,4 +54,13 @@ Operator& LayerBuilder::op(Operator op, double pairs) {
     return std::get<Operator>(steps_->back());
 }
 
+std::optional<Operator> LayerBuilder::take_last(const std::function<bool(const Operator&)>& is_wanted) {
+    const auto* const last = steps_->empty() ? nullptr : std::get_if<Operator>(&steps_->back());
+    if (last == nullptr || !is_wanted(*last)) return std::nullopt;
+    Operator taken = *last;
+    steps_->pop_back();
+    taken.flops = taken.bytes_read = taken.bytes_written = 0;
+    return taken;
+}
+
 }  // namespace orrery::models

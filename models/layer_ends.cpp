@@ -171,17 +171,22 @@ void loss_forward(LayerBuilder& b, HeadLoss& loss) {
     const std::int64_t rows = b.rows(), n = loss.width;
     const SoftmaxStatistics statistics = statistics_of(b);
     const bool reduces = statistics == SoftmaxStatistics::reduced;
-    const bool over_ranks = reduces && !loss.is_gathered;
+    const bool over_ranks = reduces && !loss.is_gathered && b.tp() > 1;
     loss.row_max = b.transient("loss.max", {rows}, DType::fp32);
     const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
     loss.lse = b.saved("loss.lse", {rows}, DType::fp32);
-    b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = n, .in = {loss.logits}, .out = {loss.row_max}});
+    const bool corrects = statistics == SoftmaxStatistics::corrected;
+    // The exponentials that a correction needs are relative to the maximum.
+    const bool online = b.kernels().online_softmax && !over_ranks && !corrects;
+    if (!online) {
+        b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = n, .in = {loss.logits}, .out = {loss.row_max}});
+    }
     if (over_ranks) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
     b.op({.kind = OpKind::cross_entropy_sum,
           .rows = rows,
           .n = n,
-          .in = {loss.logits, loss.row_max, loss.targets},
-          .out = {sums, statistics == SoftmaxStatistics::corrected ? loss.gradient : kNoSlot}});
+          .in = {loss.logits, online ? kNoSlot : loss.row_max, loss.targets},
+          .out = {sums, corrects ? loss.gradient : kNoSlot, online ? loss.row_max : kNoSlot}});
     if (reduces) {
         if (over_ranks) b.reduce_region(Boundary::Kind::reduce, sums);
         b.op({.kind = OpKind::cross_entropy_loss,

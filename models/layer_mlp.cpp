@@ -1,4 +1,5 @@
 // The dense MLP and its activation.
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -9,6 +10,15 @@ namespace {
 
 bool merges_gate(const KernelChoices& kernels) {
     return kernels.merged_projections && kernels.merged_gate;
+}
+
+/// Takes the product `y` out of the pass, if it is the last step and can store the GELU of its result, too.
+std::optional<Operator> take_product(LayerBuilder& b, SlotIndex y, const ExpertRows& experts) {
+    if (!b.kernels().gelu_epilogue || experts.groups > 0) return std::nullopt;
+    return b.take_last([&](const Operator& op) {
+        const bool is_whole = op.pieces == 1 && op.n == b.slot(y).shape.back();
+        return op.kind == OpKind::linear_forward && op.out[0] == y && is_whole;
+    });
 }
 
 }  // namespace
@@ -39,7 +49,13 @@ Activation activation_forward(LayerBuilder& b, const std::string& name, SlotInde
     a.out = b.product_input(name, shape, fp8, most_rows);
     switch (kind) {
         case MlpKind::gelu:
-            emit(OpKind::gelu_forward, {in, counts}, a.out);
+            if (const std::optional<Operator> product = take_product(b, in, experts)) {
+                Operator with_gelu = *product;
+                with_gelu.out[1] = a.out;
+                b.op(with_gelu);
+            } else {
+                emit(OpKind::gelu_forward, {in, counts}, a.out);
+            }
             return a;
         case MlpKind::swiglu:
             emit(OpKind::swiglu_forward, {in, counts}, a.out);

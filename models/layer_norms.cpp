@@ -14,13 +14,28 @@ Norm LayerBuilder::norm_forward(SlotIndex x, NormWeights weights, const std::str
         eager_norm_forward(norm);
         return norm;
     }
-    op({.kind = layer_norm ? OpKind::layer_norm_forward : OpKind::rms_norm_forward,
-        .sequence_sharded = sharded(),
-        .rows = rows,
-        .k = weights.width,
-        .in = {x, weights.weight, weights.bias},
-        .out = {norm.y, norm.stats}});
+    Operator one{.kind = layer_norm ? OpKind::layer_norm_forward : OpKind::rms_norm_forward,
+                 .sequence_sharded = sharded(),
+                 .rows = rows,
+                 .k = weights.width,
+                 .in = {x, weights.weight, weights.bias},
+                 .out = {norm.y, norm.stats}};
+    if (const std::optional<Operator> sum = take_residual_sum(x)) {
+        one.in[0] = sum->in[0];
+        one.in[3] = sum->in[1];
+        one.in[4] = sum->in[2];
+        one.out[2] = x;
+    }
+    op(one);
     return norm;
+}
+
+std::optional<Operator> LayerBuilder::take_residual_sum(SlotIndex y) {
+    if (!kernels().fused_residual_norm) return std::nullopt;
+    return take_last([&](const Operator& op) {
+        const bool is_sum = op.kind == OpKind::residual_add && op.out[0] == y;
+        return is_sum && op.out[1] == kNoSlot && op.in[3] == kNoSlot;  // without a mask, and with a single bias
+    });
 }
 
 // Besides input and output, autograd saves the input in fp32 and, for an RMSNorm written in tensor operations (as in

@@ -30,13 +30,15 @@ enum class OpKind : std::uint8_t {
     position_forward,    // x[T,k], weight[n,k] -> y[T,k] = x + weight[position]; y may be x
     position_backward,   // dy[T,k] -> dweight[n,k] +=
     // If rows are wider than k, norms apply to the first k columns and pass the others through, in both directions.
+    // A forward norm may add first: with in[3] = added[T,k] and in[4] = a bias[k]|none of it, it writes out[2] =
+    // sum[T,k] = x + added + bias, and y is the norm of the sum as it is stored.
     layer_norm_forward,   // x[T,k], weight[k], bias[k] -> y[T,k], stats[T,2] (mean, 1/std)
     layer_norm_backward,  // dy[T,k], x[T,k], weight[k], stats[T,2], residual[T,k]|none -> dx[T,k] = residual + grad,
                           //   dweight[k] +=, dbias[k] +=; dx may be residual or dy
     rms_norm_forward,     // x[T,k], weight[k] -> y[T,k], stats[T] (1/rms)
     rms_norm_backward,    // dy, x, weight, stats, residual|none -> dx, dweight +=
     // Products of one input may share an output: y is written from to_column on, and dy is read from from_column on.
-    linear_forward,          // x[T,k], weight[n,k], bias[n]|none -> y[T,n] = x weight^T + bias
+    linear_forward,          // x[T,k], weight[n,k], bias[n]|none -> y[T,n] = x weight^T + bias, gelu(y)[T,n]|none
     linear_backward_input,   // dy[T,n], weight[n,k] -> dx[T,k]
     linear_backward_weight,  // dy[T,n], x[T,k] -> dweight[n,k] +=, dbias[n]|none +=
     head_norm_forward,       // qkv[T,(a+2g)d], q_weight[d], k_weight[d] -> qkv' (q, k normalised per head; v copied),
@@ -104,7 +106,8 @@ enum class OpKind : std::uint8_t {
     bias_backward,          // dy[T,n] -> dbias[n] +=: the bias of a row-parallel product, added after its reduction
     cross_entropy_max,      // logits[T,n] -> row_max[T] over this rank's vocabulary without padding
     cross_entropy_sum,      // logits, row_max[T], targets[T] -> sums[2,T]: sum of exp(logit - max); target logit - max;
-                            //   exponentials[T,n]|none = exp(logit - max), may be in place
+                            //   exponentials[T,n]|none = exp(logit - max), may be in place. Without row_max, it is
+                            //   computed in the same pass and written to out[2]
     cross_entropy_loss,  // row_max[T], sums[2,T] -> lse[T], loss[1] fp64 += sum of token losses. With S sources, each
                          //   with the maximum of its own n columns: row_max[S,T], sums[S,2,T], targets[T]
     cross_entropy_backward,  // logits[T,n], lse[T], targets[T], row_max[T]|none -> dlogits, in place:
@@ -207,6 +210,9 @@ struct Operator {
         return is_update() || kind == OpKind::gradient_norm || kind == OpKind::gradient_scale || offloaded;
     }
     [[nodiscard]] bool is_copy() const { return kind == OpKind::copy_to_host || kind == OpKind::copy_from_host; }
+    /// Does the work of two kinds in one kernel: a residual sum and the norm of it, a product and the GELU of it, or
+    /// the maximum and the sum of the loss.
+    [[nodiscard]] bool is_fused() const;
     /// Accepts operands of any type, where other kernels support one type only.
     [[nodiscard]] bool takes_any_type() const {
         return works_on_updates() || is_copy() || kind == OpKind::cast || kind == OpKind::clear;

@@ -45,6 +45,9 @@ double attention(const Operator& op, const FlopContext& context) {
     const double values = 2 * all_pairs * real(op.value_dim > 0 ? op.value_dim : op.head_dim);
     return kScores * scores + kContext * values;
 }
+double norm_flops(const Operator& op, const FlopContext& context) {
+    return per_input<8>(op, context) + (op.is_fused() ? per_input<2>(op, context) : 0);
+}
 double product_flops(const Operator& op, const FlopContext&) {  // rows are those of all groups together
     return 2 * real(op.rows) * real(op.n) * real(op.k);
 }
@@ -79,7 +82,7 @@ Traffic product_forward(const Operator& op, const Slots& slots) {
     const double rows = real(op.rows);
     return {rows * real(op.k) * width(slots, op.in[0]) + weight_elements(op) * width(slots, op.in[1]) +
                 slot_bytes(slots, op.in[2]),
-            rows * real(op.n) * width(slots, op.out[0])};
+            rows * real(op.n) * (width(slots, op.out[0]) + width(slots, op.out[1]))};
 }
 Traffic product_backward_input(const Operator& op, const Slots& slots) {
     const double rows = real(op.rows);
@@ -254,11 +257,11 @@ constexpr std::array<OperatorRow, kOpKindCount> kRows{
         .with_flops(per_input<1>)
         .with_traffic(position_lookup_backward)
         .adds_to({0, matrix}),
-    Row(layer_norm_forward, "layer_norm_forward", Work::norm, of_each_backend).with_flops(per_input<8>),
+    Row(layer_norm_forward, "layer_norm_forward", Work::norm, of_each_backend).with_flops(norm_flops),
     Row(layer_norm_backward, "layer_norm_backward", Work::norm, of_each_backend)
         .with_flops(per_input<14>)
         .adds_to({1, input_vector}, {2, input_vector}),
-    Row(rms_norm_forward, "rms_norm_forward", Work::norm, of_each_backend).with_flops(per_input<8>),
+    Row(rms_norm_forward, "rms_norm_forward", Work::norm, of_each_backend).with_flops(norm_flops),
     Row(rms_norm_backward, "rms_norm_backward", Work::norm, of_each_backend)
         .with_flops(per_input<14>)
         .adds_to({1, input_vector}),
@@ -412,6 +415,19 @@ bool Operator::is_attention_product() const {
 }
 bool Operator::is_attention() const {
     return row_of(kind).work == WorkClass::attention;
+}
+
+bool Operator::is_fused() const {
+    switch (kind) {
+        case OpKind::layer_norm_forward:
+        case OpKind::rms_norm_forward:
+        case OpKind::cross_entropy_sum:
+            return out[2] != kNoSlot;
+        case OpKind::linear_forward:
+            return out[1] != kNoSlot;
+        default:
+            return false;
+    }
 }
 
 std::optional<OpKind> op_kind_named(std::string_view name) {

@@ -8,6 +8,7 @@
 #include "exec/cpu/expert_rows.h"
 #include "exec/cpu/sequence_parts.h"
 #include "exec/cpu/updates.h"
+#include "exec/fused_operators.h"
 #include "exec/operands.h"
 #include "exec/operator_rows.h"
 #include "exec/operator_shapes.h"
@@ -295,6 +296,10 @@ void CpuOperators::rotate(const Operator& op, const Operands& o, const OperatorP
 }
 
 void CpuOperators::run(const Operator& op, const OperatorPointers& at, const OperatorContext& context) {
+    if (op.is_fused()) {
+        for (const OperatorPart& part : parts_of_fused(op, at)) run(part.op, part.at, context);
+        return;
+    }
     if (op.takes_any_type() || !has_bf16(at)) return run_in_fp32(op, at, context);
     run_in_fp32(op, copies_.make(at), context);
     copies_.write_back();

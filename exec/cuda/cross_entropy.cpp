@@ -40,6 +40,10 @@ void run_cross_entropy(StreamHandle stream, const Operator& op, const DeviceOper
         case OpKind::cross_entropy_max:
             return loss_kernels::cross_entropy_max(stream, vocab_shard(op, context), o.floats_in(0), o.out(0));
         case OpKind::cross_entropy_sum:
+            if (op.is_fused()) {
+                return loss_kernels::cross_entropy_online(stream, vocab_shard(op, context), o.floats_in(0),
+                                                          o.integers(2), o.out(2), o.out(0));
+            }
             return loss_kernels::cross_entropy_sum(stream, vocab_shard(op, context), o.floats_in(0), o.in(1),
                                                    o.integers(2), o.out(0), o.optional_floats_out(1));
         case OpKind::cross_entropy_loss:

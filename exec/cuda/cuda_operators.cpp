@@ -54,19 +54,24 @@ void copy(k::StreamHandle stream, void* to, const void* from, std::int64_t bytes
                "cudaMemcpyAsync");
 }
 
+k::AddedRows added_rows(const Operator& op, const DeviceOperands& o) {
+    if (!op.is_fused()) return {};
+    return {o.floats_in(3), o.optional_floats_in(4), o.floats_out(2)};
+}
+
 void run_norm(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
               double epsilon) {
     switch (op.kind) {
         case OpKind::layer_norm_forward:
             return k::layer_norm_forward(stream, norm_shape(op, at), epsilon, o.floats_in(0), o.floats_in(1),
-                                         o.floats_in(2), o.floats_out(0), o.out(1));
+                                         o.floats_in(2), o.floats_out(0), o.out(1), added_rows(op, o));
         case OpKind::layer_norm_backward:
             return k::layer_norm_backward(stream, norm_shape(op, at), o.floats_in(0), o.floats_in(1), o.floats_in(2),
                                           o.in(3), o.optional_floats_in(4), o.floats_out(0), o.floats_out(1),
                                           o.floats_out(2));
         case OpKind::rms_norm_forward:
             return k::rms_norm_forward(stream, norm_shape(op, at), epsilon, o.floats_in(0), o.floats_in(1),
-                                       o.floats_out(0), o.out(1));
+                                       o.floats_out(0), o.out(1), added_rows(op, o));
         case OpKind::rms_norm_backward:
             return k::rms_norm_backward(stream, norm_shape(op, at), o.floats_in(0), o.floats_in(1), o.floats_in(2),
                                         o.in(3), o.optional_floats_in(4), o.floats_out(0), o.floats_out(1));
@@ -79,16 +84,16 @@ void run_norm(k::StreamHandle stream, const Operator& op, const DeviceOperands& 
     }
 }
 
-/// Table lookups: token and position embeddings.
-void run_embedding(k::StreamHandle stream, const Operator& op, const DeviceOperands& o,
-                   const OperatorContext& context) {
+/// Table lookups: token and position embeddings. `scratch` returns memory of so many bytes.
+void run_embedding(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorContext& context,
+                   const std::function<std::byte*(std::int64_t bytes)>& scratch) {
     switch (op.kind) {
         case OpKind::embedding_forward:
             return k::embedding_forward(stream, embedding_shape(op, context), o.integers(0), o.floats_in(1),
                                         o.floats_out(0));
         case OpKind::embedding_backward:
             return k::embedding_backward(stream, embedding_shape(op, context), o.floats_in(0), o.integers(1),
-                                         o.floats_out(0));
+                                         o.floats_out(0), scratch(k::sort_bytes(op.rows)));
         case OpKind::position_forward:
             return run_position_forward(stream, op, o, context);
         default:
@@ -202,8 +207,8 @@ void CudaOperators::prepare(const program::KernelMemory& memory, const models::M
     for (const program::Stream stream : program::kStreams) {
         const program::KernelMemory::Products& products = memory.products[stream];
         if (products.any) products_.prepare(stream_of(stream), products.cut_elements);
-        const std::int64_t elements = memory.attention_elements[stream];
-        if (elements > 0) static_cast<void>(attention_scratch(stream_of(stream), elements));
+        const std::int64_t bytes = memory.scratch_bytes[stream];
+        if (bytes > 0) static_cast<void>(scratch(stream_of(stream), bytes));
     }
     for (const auto& [positions, width] : memory.rotary_tables) {
         static_cast<void>(tables_.rotary(stream_of(program::Stream::compute), model, positions, width));
@@ -211,16 +216,16 @@ void CudaOperators::prepare(const program::KernelMemory& memory, const models::M
     is_prepared_ = true;
 }
 
-float* CudaOperators::attention_scratch(k::StreamHandle stream, std::int64_t elements) {
-    Scratch& scratch = attention_scratch_[stream.stream];
-    if (scratch.elements >= elements) return scratch.memory;
-    const std::int64_t bytes = elements * static_cast<std::int64_t>(sizeof(float));
-    scratch.memory = reinterpret_cast<float*>(allocate_(bytes));
-    if (scratch.memory == nullptr) {
-        throw JobError("cudaMalloc: no device memory for " + std::to_string(bytes) + " bytes of attention");
+std::byte* CudaOperators::scratch(k::StreamHandle stream, std::int64_t bytes) {
+    Scratch& own = scratch_[stream.stream];
+    if (own.bytes >= bytes) return own.memory;
+    own.memory = allocate_(bytes);
+    if (own.memory == nullptr) {
+        throw JobError("cudaMalloc: no device memory for " + std::to_string(bytes) +
+                       " bytes of attention and embeddings");
     }
-    scratch.elements = elements;
-    return scratch.memory;
+    own.bytes = bytes;
+    return own.memory;
 }
 
 const float* CudaOperators::zeros(std::int64_t elements) {
@@ -259,16 +264,16 @@ void CudaOperators::run(k::StreamHandle stream, const Operator& op, const Operat
             if (at.out.at(i) != nullptr) clear(stream, at.out.at(i), elements * size_of(at.out_dtype.at(i)));
         });
     }
+    const auto scratch_of = [&](std::int64_t bytes) { return scratch(stream, bytes); };
     switch (models::row_of(op.kind).work) {
         case WorkClass::embedding:
-            return run_embedding(stream, op, o, context);
+            return run_embedding(stream, op, o, context, scratch_of);
         case WorkClass::norm:
             return run_norm(stream, op, o, at, context.model->norm_epsilon);
         case WorkClass::product:
             return run_linear(stream, op, o, at, products_);
         case WorkClass::attention:
-            return run_attention(stream, op, o, at, context, tables_,
-                                 [&](std::int64_t elements) { return attention_scratch(stream, elements); });
+            return run_attention(stream, op, o, at, context, tables_, scratch_of);
         case WorkClass::attention_memory:
             return run_attention_memory(stream, op, o, at, context);
         case WorkClass::elementwise:

@@ -43,7 +43,8 @@ class CudaOperators {
     [[nodiscard]] std::byte* small(std::int64_t bytes);
     void run_routing(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
                      const OperatorPointers& at, const OperatorContext& context);
-    [[nodiscard]] float* attention_scratch(kernels::cuda::StreamHandle stream, std::int64_t elements);
+    /// Memory that operators on the stream overwrite one after the other.
+    [[nodiscard]] std::byte* scratch(kernels::cuda::StreamHandle stream, std::int64_t bytes);
     /// Zeros in device memory: the correction of router scores, which load balancing would adjust between steps.
     const float* zeros(std::int64_t elements);
 
@@ -56,10 +57,10 @@ class CudaOperators {
     DeviceTables tables_;
     kernels::cuda::Products products_;
     struct Scratch {
-        float* memory = nullptr;
-        std::int64_t elements = 0;
+        std::byte* memory = nullptr;
+        std::int64_t bytes = 0;
     };
-    std::map<void*, Scratch> attention_scratch_;  // by the stream of CUDA
+    std::map<void*, Scratch> scratch_;  // by the stream of CUDA
     float* zeros_memory_ = nullptr;
     std::int64_t zeros_ = 0;
 };

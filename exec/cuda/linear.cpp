@@ -13,7 +13,7 @@ void run_linear(kernels::cuda::StreamHandle stream, const models::Operator& op, 
     switch (op.kind) {
         case models::OpKind::linear_forward:
             return products.linear_forward(stream, shape, o.rows_in(0), o.floats_in(1), o.optional_floats_in(2),
-                                           o.rows_out(0, op.to_column));
+                                           o.rows_out(0, op.to_column), o.optional_floats_out(1));
         case models::OpKind::linear_backward_input:
             return products.linear_backward_input(stream, shape, o.rows_in(0, op.from_column), o.floats_in(1),
                                                   o.rows_out(0));

@@ -56,7 +56,7 @@ void run_rotation(k::StreamHandle stream, const Operator& op, const DeviceOperan
 
 void run_attention(k::StreamHandle stream, const Operator& op, const DeviceOperands& o, const OperatorPointers& at,
                    const OperatorContext& context, DeviceTables& tables,
-                   const std::function<float*(std::int64_t elements)>& scratch) {
+                   const std::function<std::byte*(std::int64_t bytes)>& scratch) {
     OperatorAttention attention(op, context);
     kernels::AttentionPart& part = attention.part;
     part.alibi_slopes = tables.copy_of(stream, attention.slopes);
@@ -72,11 +72,15 @@ void run_attention(k::StreamHandle stream, const Operator& op, const DeviceOpera
     const KeyColumns to = key_columns(op, at.out, at.out_width, 0, 1);
     const k::ConstFloats keys = o.floats_in(from.slot);
     const k::Floats gradients = o.floats_out(to.slot);
+    const std::int64_t queries = part.heads * part.query_rows();
+    float* const of_queries =
+        o.floats_in(0).type == DType::bf16
+            ? reinterpret_cast<float*>(scratch(queries * static_cast<std::int64_t>(sizeof(float))))
+            : nullptr;
     k::attention_backward(stream, part, o.floats_in(0), {o.floats_in(1), at.in_width[1]},
                           {keys.from(from.k), from.width}, {keys.from(from.v), from.width}, o.floats_in(2), o.in(3),
                           {o.floats_out(0), at.out_width[0]}, {gradients.from(to.k), to.width},
-                          {gradients.from(to.v), to.width},
-                          o.floats_in(0).type == DType::bf16 ? scratch(part.heads * part.query_rows()) : nullptr);
+                          {gradients.from(to.v), to.width}, of_queries);
 }
 
 void run_attention_merge(k::StreamHandle stream, const Operator& op, const DeviceOperands& o) {

@@ -1,6 +1,7 @@
 // Operators on a part of the sequence, on GPUs; see exec/cpu/sequence_parts.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -18,10 +19,10 @@ void run_position_backward(kernels::cuda::StreamHandle stream, const models::Ope
 /// rope_forward, rope_backward
 void run_rotation(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
                   const OperatorPointers& at, const OperatorContext& context, DeviceTables& tables);
-/// `scratch` returns memory for so many floats.
+/// `scratch` returns memory of so many bytes.
 void run_attention(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o,
                    const OperatorPointers& at, const OperatorContext& context, DeviceTables& tables,
-                   const std::function<float*(std::int64_t elements)>& scratch);
+                   const std::function<std::byte*(std::int64_t bytes)>& scratch);
 void run_attention_merge(kernels::cuda::StreamHandle stream, const models::Operator& op, const DeviceOperands& o);
 
 /// copy_columns, add_columns

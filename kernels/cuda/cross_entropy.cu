@@ -2,22 +2,61 @@
 #include <cmath>
 
 #include "kernels/cuda/cross_entropy.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/loops.cuh"
 
 namespace orrery::kernels::cuda {
 namespace {
 
-__global__ void cross_entropy_max_kernel(VocabShard shape, ConstFloats logits, float* row_max) {
+/// The maximum over a block of kThreads; every thread gets it.
+__device__ float block_max(float value) {
     __shared__ float shared[kThreads / kWarp];
+    value = warp_max(value);
+    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
+    __syncthreads();
+    for (const float of_warp : shared) value = fmaxf(value, of_warp);
+    return value;
+}
+
+__global__ void cross_entropy_max_kernel(VocabShard shape, ConstFloats logits, float* row_max) {
     const std::int64_t row = blockIdx.x;
     float top = -INFINITY;
     for (std::int64_t i = threadIdx.x; i < shape.valid; i += kThreads) top = fmaxf(top, get(logits, row * shape.n + i));
-    top = warp_max(top);
-    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = top;
-    __syncthreads();
+    top = block_max(top);
+    if (threadIdx.x == 0) row_max[row] = top;
+}
+
+/// The maximum and the sum of a row in one pass. A thread's sum is relative to the largest of the logits that it has
+/// seen, and is rescaled when a larger one comes.
+template <int kCount>
+__global__ void cross_entropy_online_kernel(VocabShard shape, ConstFloats logits, const std::int32_t* targets,
+                                            float* row_max, float* sums) {
+    __shared__ double shared[kThreads / kWarp];
+    const std::int64_t row = blockIdx.x;
+    const std::int64_t begin = row * shape.n;
+    float top = -INFINITY;
+    double sum = 0;
+    for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * kCount; i < shape.valid; i += kThreads * kCount) {
+        Some<kCount> some = get_some<kCount>(logits, begin + i);
+        float highest = top;
+        for (int j = 0; j < kCount; ++j) {
+            if (i + j >= shape.valid) some.value[j] = -INFINITY;  // padding
+            highest = fmaxf(highest, some.value[j]);
+        }
+        if (highest > top) {
+            sum *= wide(expf(top - highest));
+            top = highest;
+        }
+        for (const float value : some.value) sum += value == -INFINITY ? 0.0 : wide(expf(value - top));
+    }
+    const float highest = block_max(top);
+    // Threads without logits would compute a difference of infinities.
+    sum = block_sum(sum == 0.0 ? 0.0 : sum * wide(expf(top - highest)), shared);
     if (threadIdx.x != 0) return;
-    for (const float of_warp : shared) top = fmaxf(top, of_warp);
-    row_max[row] = top;
+    row_max[row] = highest;
+    sums[row] = static_cast<float>(sum);
+    const std::int64_t column = targets[row] - shape.start;
+    const bool is_here = column >= 0 && column < shape.valid;
+    sums[shape.rows + row] = is_here ? get(logits, begin + column) - highest : 0.0F;
 }
 
 /// The thread that reads the target's logit also writes the sum that needs it, because the exponentials may overwrite
@@ -136,6 +175,14 @@ void cross_entropy_sum(StreamHandle stream, const VocabShard& shape, ConstFloats
                        const std::int32_t* targets, float* sums, Floats exponentials) {
     launch(stream, blocks_of(shape), kThreads, "cross_entropy_sum", cross_entropy_sum_kernel, shape, logits, row_max,
            targets, sums, exponentials);
+}
+
+void cross_entropy_online(StreamHandle stream, const VocabShard& shape, ConstFloats logits, const std::int32_t* targets,
+                          float* row_max, float* sums) {
+    with_count(rows_take_four(shape.n, logits), [&](auto count) {
+        launch(stream, blocks_of(shape), kThreads, "cross_entropy_sum", cross_entropy_online_kernel<count()>, shape,
+               logits, targets, row_max, sums);
+    });
 }
 
 void cross_entropy_loss(StreamHandle stream, std::int64_t rows, const float* row_max, const float* sums, float* lse,

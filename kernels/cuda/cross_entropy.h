@@ -12,6 +12,9 @@ namespace orrery::kernels::cuda {
 void cross_entropy_max(StreamHandle stream, const VocabShard& shape, ConstFloats logits, float* row_max);
 void cross_entropy_sum(StreamHandle stream, const VocabShard& shape, ConstFloats logits, const float* row_max,
                        const std::int32_t* targets, float* sums, Floats exponentials);
+/// cross_entropy_max() and cross_entropy_sum() in one pass over the logits, without exponentials.
+void cross_entropy_online(StreamHandle stream, const VocabShard& shape, ConstFloats logits, const std::int32_t* targets,
+                          float* row_max, float* sums);
 void cross_entropy_loss(StreamHandle stream, std::int64_t rows, const float* row_max, const float* sums, float* lse,
                         double* loss);
 void cross_entropy_loss_of_parts(StreamHandle stream, std::int64_t rows, std::int64_t parts, std::int64_t n,

@@ -1,51 +1,47 @@
 // Token and position embeddings.
+#include <algorithm>
+
 #include "kernels/cuda/loops.cuh"
+#include "kernels/cuda/sort_rows.h"
 
 namespace orrery::kernels::cuda {
 namespace {
 
-/// sum += x[i …]
-template <int kOwn>
-__device__ void add_own(ConstFloats x, std::int64_t i, Some<kOwn>& sum) {
-    sum = apply<kOwn>([](float a, float b) { return a + b; }, sum, get_some<kOwn>(x, i));
-}
+constexpr int kColumnThreads = 64;  // of a block: few, so that a token with many rows has many blocks
 
-/// The blocks of a token's first row add up all rows of the token, in order; blockIdx.y is the place among the columns.
-/// Each block looks for the rows once, and then adds them without reading tokens again.
+/// A block for each sorted row and some columns; the blocks of a token's first row add up all its rows. They are added
+/// one after the other, as on the CPU: a column of a token, however many rows it has, is one sum of one thread. That
+/// thread reads kAhead rows at a time, since it would otherwise wait for memory at each row.
 template <int kOwn>
-__global__ void embedding_backward_kernel(EmbeddingShape shape, ConstFloats dy, const std::int32_t* tokens,
+__global__ void embedding_backward_kernel(EmbeddingShape shape, ConstFloats dy, const SortedRow* sorted,
                                           Floats dweight) {
-    __shared__ int found[kThreads];  // the token's rows among kThreads rows, in order
-    __shared__ int in_warp[kThreads / kWarp];
-    const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-    const std::int64_t row = blockIdx.x;
-    const std::int32_t token = tokens[row];
-    const std::int64_t place = token - shape.vocab_start;
-    if (place < 0 || place >= shape.vocab_rows) return;
-    int seen = 0;
-    for (std::int64_t r = threadIdx.x; r < row; r += kThreads) seen |= tokens[r] == token ? 1 : 0;
-    if (__syncthreads_or(seen) != 0) return;
-    const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kOwn;
-    const bool is_column = column < shape.width;
-    Some<kOwn> sum{};
-    if (is_column) add_own(dweight, place * shape.width + column, sum);
-    for (std::int64_t first = row; first < shape.rows; first += kThreads) {
-        const std::int64_t r = first + threadIdx.x;
-        const bool is_token = r < shape.rows && tokens[r] == token;
-        const unsigned lanes = __ballot_sync(kAllLanes, is_token ? 1 : 0);
-        if (lane == 0) in_warp[warp] = __popc(lanes);
-        __syncthreads();
-        int count = 0, before = __popc(lanes & ((1U << lane) - 1));
-        for (unsigned w = 0; w < kThreads / kWarp; ++w) {
-            if (w < warp) before += in_warp[w];
-            count += in_warp[w];
+    constexpr int kAhead = 8;
+    const std::int64_t begin = blockIdx.x;
+    const std::int32_t place = sorted[begin].place;
+    if (place >= shape.vocab_rows || (begin > 0 && sorted[begin - 1].place == place)) return;
+    const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kColumnThreads + threadIdx.x) * kOwn;
+    if (column >= shape.width) return;
+    Some<kOwn> sum = get_some<kOwn>(dweight, place * shape.width + column);
+    bool goes_on = true;
+    for (std::int64_t first = begin; goes_on; first += kAhead) {
+        std::int32_t rows[kAhead];  // -1: another token's
+        Some<kOwn> gradients[kAhead];
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            const SortedRow next = sorted[std::min(first + i, shape.rows - 1)];
+            rows[i] = first + i < shape.rows && next.place == place ? next.row : -1;
         }
-        if (is_token) found[before] = static_cast<int>(threadIdx.x);
-        __syncthreads();
-        if (!is_column) continue;
-        for (int i = 0; i < count; ++i) add_own(dy, (first + found[i]) * shape.width + column, sum);
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            if (rows[i] >= 0) gradients[i] = get_some<kOwn>(dy, rows[i] * shape.width + column);
+        }
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+            if (rows[i] >= 0) sum = apply<kOwn>([](float a, float b) { return a + b; }, sum, gradients[i]);
+        }
+        goes_on = rows[kAhead - 1] >= 0;
     }
-    if (is_column) put_some(dweight, place * shape.width + column, sum);
+    put_some(dweight, place * shape.width + column, sum);
 }
 
 }  // namespace
@@ -62,11 +58,13 @@ void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const s
 }
 
 void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, ConstFloats dy, const std::int32_t* tokens,
-                        Floats dweight) {
+                        Floats dweight, void* scratch) {
+    const SortedRow* const sorted = sort_rows(stream, shape.rows, tokens, shape.vocab_start, shape.vocab_rows, scratch);
     const bool in_fours = rows_take_four(shape.width, dy, dweight);
-    const dim3 grid(static_cast<unsigned>(shape.rows), blocks_for(shape.width, in_fours ? 4 * kThreads : kThreads));
-    launch(stream, grid, kThreads, "embedding_backward",
-           in_fours ? embedding_backward_kernel<4> : embedding_backward_kernel<1>, shape, dy, tokens, dweight);
+    const dim3 grid(static_cast<unsigned>(shape.rows),
+                    blocks_for(shape.width, in_fours ? 4 * kColumnThreads : kColumnThreads));
+    launch(stream, grid, kColumnThreads, "embedding_backward",
+           in_fours ? embedding_backward_kernel<4> : embedding_backward_kernel<1>, shape, dy, sorted, dweight);
 }
 
 void position_forward(StreamHandle stream, const PositionShape& shape, ConstFloats x, ConstFloats weight, Floats y) {

@@ -18,6 +18,7 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/rotary.h"
+#include "kernels/cuda/sort_rows.h"
 #include "kernels/cuda/stream.h"
 #include "kernels/kernels.h"
 
@@ -27,19 +28,26 @@ namespace orrery::kernels::cuda {
 
 void embedding_forward(StreamHandle stream, const EmbeddingShape& shape, const std::int32_t* tokens, ConstFloats weight,
                        Floats y);
+/// `scratch`: sort_bytes(rows) bytes.
 void embedding_backward(StreamHandle stream, const EmbeddingShape& shape, ConstFloats dy, const std::int32_t* tokens,
-                        Floats dweight);
+                        Floats dweight, void* scratch);
 void position_forward(StreamHandle stream, const PositionShape& shape, ConstFloats x, ConstFloats weight, Floats y);
 void position_backward(StreamHandle stream, const PositionShape& shape, ConstFloats dy, Floats dweight);
 
 // ---- normalisation --------------------------------------------------------------------------------------------------
 
+/// What a norm adds to its input first: sum = x + rows + bias, of which the result is the norm. All absent: nothing.
+struct AddedRows {
+    ConstFloats rows;
+    ConstFloats bias;  // a row, or absent
+    Floats sum;        // may be x or rows
+};
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
-                        ConstFloats bias, Floats y, float* stats);
+                        ConstFloats bias, Floats y, float* stats, const AddedRows& added = {});
 void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                          const float* stats, ConstFloats residual, Floats dx, Floats dweight, Floats dbias);
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
-                      Floats y, float* stats);
+                      Floats y, float* stats, const AddedRows& added = {});
 void rms_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloats dy, ConstFloats x, ConstFloats weight,
                        const float* stats, ConstFloats residual, Floats dx, Floats dweight);
 void head_norm_forward(StreamHandle stream, const HeadShape& shape, double epsilon, ConstFloats qkv,

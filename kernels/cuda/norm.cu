@@ -26,12 +26,27 @@ __device__ void for_own_columns(const NormShape& shape, const Body& body) {
         body(i);
 }
 
+/// The row that is normalised: x, or the sum of which it is the first part. Each thread adds the elements that it reads
+/// afterwards, and reads them as they are stored.
 template <int kCount>
-__global__ void layer_norm_forward_kernel(NormShape shape, double epsilon, ConstFloats x, ConstFloats weight,
-                                          ConstFloats bias, Floats y, float* stats) {
+__device__ ConstFloats summed_row(const NormShape& shape, std::int64_t begin, ConstFloats x, const AddedRows& added) {
+    if (!added.sum.present()) return x;
+    for_own_columns<kCount>(shape, [&](std::int64_t i) {
+        const auto sum = [](float a, float b, float bias) { return a + b + bias; };
+        put_some(added.sum, begin + i,
+                 apply<kCount>(sum, get_some<kCount>(x, begin + i), get_some<kCount>(added.rows, begin + i),
+                               get_some_or_zero<kCount>(added.bias, i)));
+    });
+    return added.sum;
+}
+
+template <int kCount>
+__global__ void layer_norm_forward_kernel(NormShape shape, double epsilon, ConstFloats first, AddedRows added,
+                                          ConstFloats weight, ConstFloats bias, Floats y, float* stats) {
     __shared__ double shared[kThreads / kWarp];
     const std::int64_t row = blockIdx.x;
     const std::int64_t begin = row * shape.stride;
+    const ConstFloats x = summed_row<kCount>(shape, begin, first, added);
     const auto width = static_cast<double>(shape.width);
     double sum = 0;
     for_own_columns<kCount>(shape, [&](std::int64_t i) {
@@ -53,8 +68,8 @@ __global__ void layer_norm_forward_kernel(NormShape shape, double epsilon, Const
         stats[2 * row + 1] = inverse;
     }
     for_own_columns<kCount>(shape, [&](std::int64_t i) {
-        const auto normed = [&](float value, float factor, float added) {
-            return ((value - centre) * inverse) * factor + added;
+        const auto normed = [&](float value, float factor, float shift) {
+            return ((value - centre) * inverse) * factor + shift;
         };
         put_some(y, begin + i,
                  apply<kCount>(normed, get_some<kCount>(x, begin + i), get_some<kCount>(weight, i),
@@ -99,11 +114,12 @@ __global__ void layer_norm_backward_kernel(NormShape shape, ConstFloats dy, Cons
 }
 
 template <int kCount>
-__global__ void rms_norm_forward_kernel(NormShape shape, double epsilon, ConstFloats x, ConstFloats weight, Floats y,
-                                        float* stats) {
+__global__ void rms_norm_forward_kernel(NormShape shape, double epsilon, ConstFloats first, AddedRows added,
+                                        ConstFloats weight, Floats y, float* stats) {
     __shared__ double shared[kThreads / kWarp];
     const std::int64_t row = blockIdx.x;
     const std::int64_t begin = row * shape.stride;
+    const ConstFloats x = summed_row<kCount>(shape, begin, first, added);
     double squares = 0;
     for_own_columns<kCount>(shape, [&](std::int64_t i) {
         for (const float value : get_some<kCount>(x, begin + i).value) squares += wide(value) * wide(value);
@@ -302,6 +318,7 @@ void parameter_gradients(StreamHandle stream, const NormShape& shape, const char
     });
 }
 
+/// `residual`: what is added before a norm or after its backward pass.
 void check_residual(const NormShape& shape, ConstFloats residual) {
     ORRERY_CHECK(!residual.present() || shape.row_width() == shape.width,
                  "a residual needs rows without other columns");
@@ -314,10 +331,12 @@ dim3 heads_of(const HeadShape& shape) {
 }  // namespace
 
 void layer_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
-                        ConstFloats bias, Floats y, float* stats) {
-    with_count(rows_take_four(shape, x, weight, bias, y), [&](auto count) {
+                        ConstFloats bias, Floats y, float* stats, const AddedRows& added) {
+    check_residual(shape, added.rows);
+    const bool in_fours = rows_take_four(shape, x, added.rows, added.bias, added.sum, weight, bias, y);
+    with_count(in_fours, [&](auto count) {
         launch(stream, rows_of(shape), kThreads, "layer_norm_forward", layer_norm_forward_kernel<count()>,
-               with_stride(shape), epsilon, x, weight, bias, y, stats);
+               with_stride(shape), epsilon, x, added, weight, bias, y, stats);
     });
 }
 
@@ -333,10 +352,11 @@ void layer_norm_backward(StreamHandle stream, const NormShape& shape, ConstFloat
 }
 
 void rms_norm_forward(StreamHandle stream, const NormShape& shape, double epsilon, ConstFloats x, ConstFloats weight,
-                      Floats y, float* stats) {
-    with_count(rows_take_four(shape, x, weight, y), [&](auto count) {
+                      Floats y, float* stats, const AddedRows& added) {
+    check_residual(shape, added.rows);
+    with_count(rows_take_four(shape, x, added.rows, added.bias, added.sum, weight, y), [&](auto count) {
         launch(stream, rows_of(shape), kThreads, "rms_norm_forward", rms_norm_forward_kernel<count()>,
-               with_stride(shape), epsilon, x, weight, y, stats);
+               with_stride(shape), epsilon, x, added, weight, y, stats);
     });
 }
 

@@ -5,28 +5,18 @@
 #include <map>
 #include <string>
 
-#include "kernels/cuda/biased_products.h"
+#include "kernels/cuda/activations.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/flat.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/lt_products.h"
 
 namespace orrery::kernels::cuda {
-namespace {
-
-/// A row-major factor of a GEMM, and whether it is transposed.
-struct Factor {
-    ConstFloatRows rows;
-    bool transposed = false;
-    [[nodiscard]] DType type() const { return rows.data.type; }
-};
-
-}  // namespace
-
 struct Products::Impl {
     /// A handle serves one stream, because cuBLAS promises bitwise equal results only then.
     struct OfStream {
         cublasHandle_t handle = nullptr;
-        BiasedProducts::Workspace workspace;
+        LtProducts::Workspace workspace;
         void* cut = nullptr;  // two bf16 numbers for each of `elements`
         std::int64_t elements = 0;
         bool is_prepared = false;
@@ -40,7 +30,7 @@ struct Products::Impl {
         library.function<decltype(cublasSetWorkspace_v2)>("cublasSetWorkspace_v2");
     decltype(cublasSetMathMode)* set_math = library.function<decltype(cublasSetMathMode)>("cublasSetMathMode");
     decltype(cublasGemmEx_64)* gemm = library.function<decltype(cublasGemmEx_64)>("cublasGemmEx_64");
-    BiasedProducts biased;
+    LtProducts lt;
     Options options;
     std::map<void*, OfStream> streams;
 
@@ -70,16 +60,19 @@ struct Products::Impl {
         return own;
     }
 
-    /// c[rows, columns] = a b + keep * c, all row-major. cuBLAS is column-major and so computes the transposed product.
+    /// c[rows, columns] = a b + keep * c, all row-major. What cuBLASLt has no algorithm for is left to cuBLAS, which is
+    /// column-major, too, and so computes the transposed product.
     void multiply(StreamHandle stream, std::int64_t rows, std::int64_t columns, std::int64_t inner, const Factor& a,
                   const Factor& b, float keep, FloatRows c) {
         if (a.type() != b.type()) return multiply_cut(stream, rows, columns, inner, a, b, keep, c);
+        const OfStream& own = of(stream);
+        if (lt.multiply(stream, own.workspace, {rows, columns, inner, a, b, keep, c})) return;
         const float one = 1.0F;
         check_cublas(
-            gemm(of(stream).handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
-                 columns, rows, inner, &one, b.rows.data.data, cublas_type_of(b.rows.data.type), b.rows.width,
-                 a.rows.data.data, cublas_type_of(a.rows.data.type), a.rows.width, &keep, c.data.data,
-                 cublas_type_of(c.data.type), c.width, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+            gemm(own.handle, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                 columns, rows, inner, &one, b.rows.data.data, cublas_type_of(b.type()), b.rows.width, a.rows.data.data,
+                 cublas_type_of(a.type()), a.rows.width, &keep, c.data.data, cublas_type_of(c.data.type), c.width,
+                 CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
             "cublasGemmEx");
     }
 
@@ -147,15 +140,20 @@ void Products::prepare(StreamHandle stream, std::int64_t cut_elements) {
 }
 
 void Products::linear_forward(StreamHandle stream, const LinearShape& shape, ConstFloatRows x, ConstFloats weight,
-                              ConstFloats bias, FloatRows y) {
-    const bool is_whole = x.data.type == weight.type;  // no factor is cut
-    if (bias.present() && is_whole &&
-        impl_->biased.multiply(stream, impl_->of(stream).workspace, shape, x, weight, bias, y)) {
-        return;
-    }
+                              ConstFloats bias, FloatRows y, Floats gelu) {
+    const MatrixProduct whole{.rows = shape.rows,
+                              .columns = shape.n,
+                              .inner = shape.k,
+                              .a = {x},
+                              .b = {{weight, shape.k}, true},
+                              .c = y,
+                              .bias = bias,
+                              .gelu = gelu};
+    const bool is_cut = whole.a.type() != whole.b.type(), has_epilogue = bias.present() || gelu.present();
+    if (has_epilogue && !is_cut && impl_->lt.multiply(stream, impl_->of(stream).workspace, whole)) return;
     if (bias.present()) set_bias(stream, shape.rows, shape.n, bias, y);
-    impl_->multiply(stream, shape.rows, shape.n, shape.k, {x}, {{weight, shape.k}, true}, bias.present() ? 1.0F : 0.0F,
-                    y);
+    impl_->multiply(stream, shape.rows, shape.n, shape.k, whole.a, whole.b, bias.present() ? 1.0F : 0.0F, y);
+    if (gelu.present()) gelu_forward(stream, {.most = shape.rows}, shape.n, y.data, gelu);
 }
 
 void Products::linear_backward_input(StreamHandle stream, const LinearShape& shape, ConstFloatRows dy,

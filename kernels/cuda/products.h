@@ -1,4 +1,4 @@
-// The GEMMs of linear layers on an NVIDIA GPU, by cuBLAS: sums in fp32, without TF32.
+// The GEMMs of linear layers on an NVIDIA GPU, by cuBLASLt and cuBLAS: sums in fp32, without TF32.
 #pragma once
 
 #include <cstddef>
@@ -35,8 +35,9 @@ class Products {
     /// elements at a time. A stream without this call takes memory as its products come.
     void prepare(StreamHandle stream, std::int64_t cut_elements);
 
+    /// Also gelu[rows,n] = GELU(y), if it is present; then rows of y are n wide.
     void linear_forward(StreamHandle stream, const LinearShape& shape, ConstFloatRows x, ConstFloats weight,
-                        ConstFloats bias, FloatRows y);
+                        ConstFloats bias, FloatRows y, Floats gelu = {});
     void linear_backward_input(StreamHandle stream, const LinearShape& shape, ConstFloatRows dy, ConstFloats weight,
                                FloatRows dx);
     void linear_backward_weight(StreamHandle stream, const LinearShape& shape, ConstFloatRows dy, ConstFloatRows x,

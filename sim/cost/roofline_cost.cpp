@@ -104,6 +104,11 @@ double RooflineCost::attention_seconds(const Operator& op) const {
     return op.flops * interpolate_clamped(*curve, length);
 }
 
+/// Timings of products do not include a second result, which is as large as the first.
+double RooflineCost::epilogue_seconds(const Operator& op) const {
+    return op.is_fused() ? op.bytes_written / 2 / memory_bytes_per_s_ : 0;
+}
+
 /// Time of GEMMs and attention; 0 for other operators. Timings include memory time.
 double RooflineCost::arithmetic_seconds(const Operator& op) const {
     if (is_product(op.kind)) return product_seconds(op, product_shapes(op));
@@ -162,7 +167,7 @@ double RooflineCost::kernel_seconds(const Operator& op) const {
 double RooflineCost::seconds_of(const Operator& op, double arithmetic) const {
     if (op.kind == OpKind::host_wait) return 0;
     if (is_product(op.kind) || op.is_attention()) {
-        return has_arithmetic_timing(op) ? arithmetic : std::max(arithmetic, memory_seconds(op));
+        return has_arithmetic_timing(op) ? arithmetic + epilogue_seconds(op) : std::max(arithmetic, memory_seconds(op));
     }
     if (op.is_copy() && !device().host_runs_compute) return copy_seconds(op, cluster_.devices_per_node);
     const std::vector<CurvePoint>* curve = timings_.seconds_over_bytes(op.kind, op.math);

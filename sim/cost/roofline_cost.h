@@ -91,6 +91,7 @@ class RooflineCost final : public CostModel {
     [[nodiscard]] double seconds_of(const models::Operator& op, double arithmetic) const;
     [[nodiscard]] double product_seconds(const models::Operator& op, const models::ProductShapes& shapes) const;
     [[nodiscard]] double attention_seconds(const models::Operator& op) const;
+    [[nodiscard]] double epilogue_seconds(const models::Operator& op) const;
     /// Calls visit(operator, OperatorTime) for each operator of the instruction.
     template <typename Visit>
     void for_each_operator(const InstructionContext& where, const Visit& visit) const;

@@ -25,7 +25,16 @@ std::int64_t cut_elements_of(const Body& body, const Operator& op) {
     }
 }
 
+/// What the operator overwrites beside its operands.
+std::int64_t scratch_bytes_of(const Body& body, const Operator& op) {
+    const bool is_bf16_attention =
+        op.kind == OpKind::attention_backward && body.slots[op.in[0]].decl.dtype == DType::bf16;
+    if (is_bf16_attention) return checked_product(checked_product(op.rows, op.heads), size_of(DType::fp32));
+    return op.kind == OpKind::embedding_backward ? sort_bytes(op.rows) : 0;
+}
+
 void add(const Program& program, const Body& body, Stream stream, const Operator& op, KernelMemory& memory) {
+    memory.scratch_bytes[stream] = std::max(memory.scratch_bytes[stream], scratch_bytes_of(body, op));
     switch (op.kind) {
         case OpKind::linear_forward:
         case OpKind::linear_backward_input:
@@ -33,12 +42,6 @@ void add(const Program& program, const Body& body, Stream stream, const Operator
             KernelMemory::Products& products = memory.products[stream];
             products.any = true;
             products.cut_elements = std::max(products.cut_elements, cut_elements_of(body, op));
-            return;
-        }
-        case OpKind::attention_backward: {
-            if (body.slots[op.in[0]].decl.dtype != DType::bf16) return;
-            std::int64_t& elements = memory.attention_elements[stream];
-            elements = std::max(elements, checked_product(op.rows, op.heads));
             return;
         }
         case OpKind::rope_forward:
@@ -59,7 +62,7 @@ std::int64_t KernelMemory::bytes(std::int64_t compute_capability) const {
         if (one.any) sum += gemm_workspace_bytes(compute_capability);
         sum += checked_product(one.cut_elements, kHalves * size_of(DType::bf16));
     }
-    for (const std::int64_t elements : attention_elements) sum += checked_product(elements, size_of(DType::fp32));
+    for (const std::int64_t one : scratch_bytes) sum += one;
     for (const auto& [positions, width] : rotary_tables) {
         sum += checked_product(positions, width * size_of(DType::fp32));  // width / 2 cosines, and as many sines
     }
@@ -84,6 +87,12 @@ KernelMemory kernel_memory(const Program& program, const RankClass& rank_class) 
 std::int64_t cut_elements(std::int64_t outer, std::int64_t inner, std::int64_t most) {
     const std::int64_t at_once = std::max<std::int64_t>(std::min(most / std::max<std::int64_t>(inner, 1), outer), 1);
     return at_once * inner;
+}
+
+std::int64_t sort_bytes(std::int64_t rows) {
+    constexpr std::int64_t kTile = 2048, kWordsOfRow = 5, kCounts = 256;
+    const std::int64_t tiles = (rows + kTile - 1) / kTile;
+    return checked_product(tiles, (kTile * kWordsOfRow + kCounts) * size_of(DType::int32));
 }
 
 std::int64_t gemm_workspace_bytes(std::int64_t compute_capability) {

@@ -17,8 +17,9 @@ struct KernelMemory {
         bool operator==(const Products&) const = default;
     };
     PerStream<Products> products;
-    /// Of the backward pass of attention in bf16 on a stream: floats, one for each query of each head.
-    PerStream<std::int64_t> attention_elements{};
+    /// Bytes on a stream, where one operator after the other overwrites them. The backward pass of attention in bf16
+    /// has a float for each query of each head, that of the token embedding sorts its rows.
+    PerStream<std::int64_t> scratch_bytes{};
     /// Tables of the cosines and sines of rotary positions: positions, and rotated elements of a head.
     std::set<std::pair<std::int64_t, std::int64_t>> rotary_tables;
     bool operator==(const KernelMemory&) const = default;
@@ -36,6 +37,10 @@ inline constexpr std::int64_t kMostCutElements = std::int64_t{1} << 24;
 /// Elements that are cut at a time from a factor with `outer` rows or columns of `inner` elements, over which the
 /// product sums. At least one row.
 [[nodiscard]] std::int64_t cut_elements(std::int64_t outer, std::int64_t inner, std::int64_t most = kMostCutElements);
+
+/// To sort rows by token, in whole tiles of rows: twice each row with its token, its rank in the tile, and the tile's
+/// counts of 256 digits (kernels/cuda/sort_rows.h).
+[[nodiscard]] std::int64_t sort_bytes(std::int64_t rows);
 
 /// cuBLAS's workspace, as PyTorch gives it (aten/src/ATen/cuda/CublasHandlePool.cpp). 90: compute capability 9.0.
 [[nodiscard]] std::int64_t gemm_workspace_bytes(std::int64_t compute_capability);

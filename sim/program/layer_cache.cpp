@@ -16,7 +16,7 @@ bool are_alike(const LayerContext& a, const LayerContext& b) {
     const auto fields = [](const LayerContext& c) {
         return std::tie(c.sequence, c.micro_batch, c.tp_degree, c.sequence_parallel, c.cp_degree, c.context_parallel,
                         c.padded_vocab, c.parameter_dtype, c.activation_dtype, c.gradient_dtype, c.compute_dtype, c.fp8,
-                        c.dropout, c.tied_to_embedding, c.softmax_statistics);
+                        c.dropout, c.tied_to_embedding, c.softmax_statistics, c.implementation.kernels);
     };
     return fields(a) == fields(b);
 }

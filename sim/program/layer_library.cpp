@@ -10,6 +10,37 @@ namespace {
 
 using models::LayerKind;
 
+/// The parts of a block that a selective recomputation repeats.
+std::array<bool, models::kBlockParts> selected_parts(const MemorySavings& memory) {
+    std::array<bool, models::kBlockParts> parts{};
+    if (memory.recompute != Recompute::selective) return parts;
+    for (int part = 0; part < models::kBlockParts; ++part) {
+        const auto name = models::name_of(static_cast<models::BlockPart>(part));
+        parts[static_cast<std::size_t>(part)] =
+            std::ranges::find(memory.recompute_parts, name) != memory.recompute_parts.end();
+    }
+    if (memory.recompute_parts.empty()) parts[static_cast<std::size_t>(models::BlockPart::attention_core)] = true;
+    return parts;
+}
+
+/// The plan's implementation with only those fusions that the plan has a use for: on CPU cores the parts of a fused
+/// operator run one after the other, and a recomputed part cannot be fused with one that is kept.
+models::Implementation implementation_of(const Plan& plan) {
+    models::Implementation result = plan.implementation;
+    models::KernelChoices& kernels = result.kernels;
+    const auto parts = selected_parts(plan.training.memory);
+    const auto are_alike = [&](models::BlockPart a, models::BlockPart b) {
+        return parts[static_cast<std::size_t>(a)] == parts[static_cast<std::size_t>(b)];
+    };
+    const bool fuses = !plan.cluster.device.host_runs_compute;
+    kernels.fused_residual_norm =
+        kernels.fused_residual_norm && fuses && are_alike(models::BlockPart::residual, models::BlockPart::norm);
+    kernels.gelu_epilogue =
+        kernels.gelu_epilogue && fuses && are_alike(models::BlockPart::mlp_in, models::BlockPart::activation);
+    kernels.online_softmax = kernels.online_softmax && fuses;
+    return result;
+}
+
 models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
     const Parallelism& p = plan.parallelism;
     const Precision& precision = plan.training.precision;
@@ -30,7 +61,7 @@ models::LayerContext context_of(const Plan& plan, DType gradient_dtype) {
             .fp8 = precision.fp8,
             .dropout = plan.training.dropout,
             .tied_to_embedding = plan.model.tied_embeddings && p.ends_meet(),
-            .implementation = plan.implementation};
+            .implementation = implementation_of(plan)};
 }
 
 LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKind kind, bool recomputed) {
@@ -42,16 +73,7 @@ LayerOptions layer_options(const Plan& plan, const LayerOptions& common, LayerKi
     if (!recomputed || !is_block(kind)) return options;
     options.recompute = memory.recompute;
     options.shards_checkpoint = memory.shards_checkpoints && memory.recompute == Recompute::full;
-    if (memory.recompute == Recompute::selective) {
-        for (int part = 0; part < models::kBlockParts; ++part) {
-            const auto name = models::name_of(static_cast<models::BlockPart>(part));
-            options.parts[static_cast<std::size_t>(part)] =
-                std::ranges::find(memory.recompute_parts, name) != memory.recompute_parts.end();
-        }
-        if (memory.recompute_parts.empty()) {
-            options.parts[static_cast<std::size_t>(models::BlockPart::attention_core)] = true;
-        }
-    }
+    options.parts = selected_parts(memory);
     return options;
 }
 

@@ -1,5 +1,6 @@
-// The emulated cuBLASLt. It has an algorithm for products with a bias of the result's type, if rows are aligned to 16
-// bytes, as NVIDIA's fastest ones want it; an algorithm remembers what it was chosen for, and refuses other products.
+// The emulated cuBLASLt. It has algorithms for products whose rows are aligned to 16 bytes, as NVIDIA's
+// fastest ones want it, with a bias and a GELU input of the result's type; an algorithm remembers what it was chosen
+// for, and refuses other products.
 #include <cublasLt.h>
 
 #include "tests/emulator/gemm.h"
@@ -17,6 +18,12 @@ struct emulated_product {
     std::uint32_t epilogue = 1;
     const void* bias = nullptr;
     std::int32_t bias_type = -1;
+    void* before_gelu = nullptr;
+    std::int64_t width_before_gelu = 0;
+    [[nodiscard]] bool has_bias() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+    [[nodiscard]] bool has_gelu() const {
+        return (epilogue & CUBLASLT_EPILOGUE_GELU_AUX) == CUBLASLT_EPILOGUE_GELU_AUX;
+    }
 };
 struct emulated_preference {
     std::uint64_t workspace_bytes = 0;
@@ -41,8 +48,8 @@ std::uint64_t mark_of(const emulated_product& product, const emulated_layout& a,
     std::uint64_t mark = 0;
     for (const std::int64_t one :
          {std::int64_t{product.turns_a}, std::int64_t{product.turns_b}, std::int64_t{product.epilogue},
-          std::int64_t{product.bias_type}, a.rows, a.columns, a.width, std::int64_t{a.type}, b.rows, b.columns, b.width,
-          std::int64_t{b.type}, d.rows, d.columns, d.width, std::int64_t{d.type}}) {
+          std::int64_t{product.bias_type}, product.width_before_gelu, a.rows, a.columns, a.width, std::int64_t{a.type},
+          b.rows, b.columns, b.width, std::int64_t{b.type}, d.rows, d.columns, d.width, std::int64_t{d.type}}) {
         mark = (mark ^ static_cast<std::uint64_t>(one)) * 0x100000001b3ULL;
     }
     return mark;
@@ -84,6 +91,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product, cubl
             return take(product->bias, value, bytes);
         case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
             return take(product->bias_type, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+            return take(product->before_gelu, value, bytes);
+        case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+            return take(product->width_before_gelu, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -130,9 +141,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t /*handle*/, cubla
     const auto is_aligned = [](const emulated_layout& layout) {
         return layout.width * (layout.type == CUDA_R_16BF ? 2 : 4) % kAlignment == 0;
     };
+    const std::uint32_t others = ~static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+    const bool has_known_epilogue = product->epilogue == CUBLASLT_EPILOGUE_DEFAULT ||
+                                    ((product->epilogue & others) == 0 && (product->has_bias() || product->has_gelu()));
     bool fits = a->type == b->type && (a->type == CUDA_R_16BF || d->type == CUDA_R_32F) && c->type == d->type &&
-                product->epilogue == CUBLASLT_EPILOGUE_BIAS && product->bias_type == d->type && is_aligned(*a) &&
-                is_aligned(*b) && is_aligned(*d) && preference->workspace_bytes >= kWorkspaceBytes;
+                has_known_epilogue && (!product->has_bias() || product->bias_type == d->type) &&
+                (!product->has_gelu() || product->width_before_gelu % 8 == 0) && is_aligned(*a) && is_aligned(*b) &&
+                is_aligned(*d) && preference->workspace_bytes >= kWorkspaceBytes;
     for (const std::uint32_t alignment : preference->alignments) fits = fits && alignment >= kAlignment;
     if (!fits) return CUBLAS_STATUS_NOT_SUPPORTED;
     *count = 1;
@@ -154,8 +169,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
                         .factor = *static_cast<const float*>(alpha),
                         .keep = *static_cast<const float*>(beta),
                         .workspace = {workspace, workspace_bytes}};
-    gemm.bias = {const_cast<void*>(product->bias), gemm.c.rows, 1, gemm.c.rows,
-                 static_cast<cudaDataType>(product->bias_type)};
+    if (product->has_bias()) {
+        gemm.bias = {const_cast<void*>(product->bias), gemm.c.rows, 1, gemm.c.rows,
+                     static_cast<cudaDataType>(product->bias_type)};
+    }
+    if (product->has_gelu()) {
+        gemm.before_gelu = {product->before_gelu, gemm.c.rows, gemm.c.columns, product->width_before_gelu, gemm.c.type};
+    }
     const bool is_valid = algorithm->data[0] == mark_of(*product, *of_a, *of_b, *of_d) && c == d && of_c == of_d &&
                           workspace_bytes >= kWorkspaceBytes && gemm.workspace.is_valid() && gemm.is_valid();
     if (!is_valid) return CUBLAS_STATUS_INVALID_VALUE;

@@ -6,8 +6,10 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numbers>
 #include <vector>
 
 #include "tests/emulator/device.h"
@@ -74,15 +76,18 @@ struct Matrix {
     }
 };
 
-/// c = factor * a b + keep * c + bias, summed in fp32.
+/// c = factor * a b + keep * c + bias, summed in fp32; with `before_gelu` that gets it, and c its GELU.
 struct Gemm {
     bool turns_a = false, turns_b = false;
     Matrix a, b, c;
     float factor = 1, keep = 0;
     Matrix bias{nullptr, 0, 0, 1, CUDA_R_32F};  // a column, or nothing
+    Matrix before_gelu{nullptr, 0, 0, 1, CUDA_R_32F};
     Workspace workspace;
 
-    [[nodiscard]] bool is_valid() const { return a.is_valid() && b.is_valid() && c.is_valid() && bias.is_valid(); }
+    [[nodiscard]] bool is_valid() const {
+        return a.is_valid() && b.is_valid() && c.is_valid() && bias.is_valid() && before_gelu.is_valid();
+    }
     [[nodiscard]] cudaError_t queue(cudaStream_t stream) const {
         return Device::instance().queue(stream, [gemm = *this] {
             if (gemm.c.elements() > 0) gemm.compute();
@@ -107,8 +112,22 @@ struct Gemm {
                 sum[static_cast<std::size_t>(column * c.width + row)] += added[static_cast<std::size_t>(row)];
             }
         }
+        if (before_gelu.data != nullptr) take_gelu(sum);
         c.write(sum);
         note_write(c.data, c.bytes());
+    }
+    /// Of sums that are not rounded, in the form with the hyperbolic tangent.
+    void take_gelu(std::vector<float>& sums) const {
+        std::vector<float> stored(before_gelu.elements());
+        for (std::int64_t i = 0; i < c.rows * c.columns; ++i) {
+            const std::int64_t row = i % c.rows, column = i / c.rows;
+            float& sum = sums[static_cast<std::size_t>(column * c.width + row)];
+            stored[static_cast<std::size_t>(column * before_gelu.width + row)] = sum;
+            const float inner = std::sqrt(2 / std::numbers::pi_v<float>) * (sum + 0.044715F * sum * sum * sum);
+            sum = sum / 2 * (1 + std::tanh(inner));
+        }
+        before_gelu.write(stored);
+        note_write(before_gelu.data, before_gelu.bytes());
     }
 };
 

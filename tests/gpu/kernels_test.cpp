@@ -113,6 +113,40 @@ TEST_P(KernelsOfTrainingOnGpu, CrossEntropy) {
     expect(gradient, exact_gradient, 1e-5, "gradient");
 }
 
+/// One pass over the logits finds what two do: in rows that are read in fours and others, whose largest logit comes
+/// early or late, with logits of minus infinity, and in a shard that is all padding.
+TEST_P(KernelsOfTrainingOnGpu, OnlineSoftmax) {
+    constexpr std::int64_t kRows = 23;
+    for (const std::int64_t columns : {1301, 1304}) {
+        for (const std::int64_t valid : {columns - 11, std::int64_t{3}, std::int64_t{0}}) {
+            const kernels::VocabShard shape{.rows = kRows, .n = columns, .valid = valid, .start = 300};
+            std::vector<float> logits = random(kRows * columns);
+            std::vector<std::int32_t> targets;
+            for (std::int64_t r = 0; r < kRows; ++r) {
+                for (std::int64_t i = 0; i < columns; ++i) {
+                    const auto trend = static_cast<float>((r - kRows / 2) * i) * 0.01F;
+                    logits[static_cast<std::size_t>(r * columns + i)] = i % 7 == 5 ? -INFINITY : trend;
+                }
+                targets.push_back(static_cast<std::int32_t>(297 + 61 * r));
+            }
+            const Floats on_logits = put(logits);
+            const std::int32_t* const on_targets = copy_of(targets);
+            float* const row_max = copy_of(std::vector<float>(kRows));
+            float* const sums = copy_of(std::vector<float>(2 * kRows));
+            k::cross_entropy_max(stream(), shape, on_logits, row_max);
+            k::cross_entropy_sum(stream(), shape, on_logits, row_max, on_targets, sums, {});
+            const std::vector<float> maxima = words(row_max, kRows), expected = words(sums, 2 * kRows);
+            k::cross_entropy_online(stream(), shape, on_logits, on_targets, row_max, sums);
+            EXPECT_EQ(words(row_max, kRows), maxima) << valid;
+            const std::vector<float> got = words(sums, 2 * kRows);
+            for (std::int64_t i = 0; i < 2 * kRows; ++i) {
+                if (std::isinf(at(expected, i)) && at(expected, i) == at(got, i)) continue;
+                EXPECT_NEAR(at(got, i), at(expected, i), 1e-6 * std::abs(at(expected, i))) << valid << ", " << i;
+            }
+        }
+    }
+}
+
 /// Of two runs of positions and two samples; a part of each head is kept.
 TEST_P(KernelsOfTrainingOnGpu, Rotation) {
     constexpr std::int64_t kWidth = 10, kPositions = 60;

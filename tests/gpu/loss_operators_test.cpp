@@ -38,6 +38,13 @@ TEST_F(LossOperatorsOnGpu, ForwardPass) {
         compare(sum);
         compare(BareOperator(sum).out(type, {kRows, kColumns}));
         compare(BareOperator(sum).in_place(0));
+        compare(BareOperator(of(OpKind::cross_entropy_sum))  // in one pass
+                    .in(type, {kRows, kColumns})
+                    .in(fp32, {})
+                    .in(int32, {kRows})
+                    .out(fp32, {2, kRows})
+                    .out(type, {})
+                    .out(fp32, {kRows}));
     }
 }
 

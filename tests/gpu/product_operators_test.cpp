@@ -57,6 +57,42 @@ TEST_F(ProductOperatorsOnGpu, LinearLayersInWiderRows) {
     }
 }
 
+/// With and without a bias, of sizes for which cuBLASLt has an algorithm, and of others.
+TEST_F(ProductOperatorsOnGpu, LinearLayersWithGelu) {
+    for (const Types& types : kProducts) {
+        for (const std::int64_t n : {45, 48}) {
+            for (const bool bias : {false, true}) {
+                compare(BareOperator({.kind = OpKind::linear_forward, .rows = 37, .n = n, .k = 32})
+                            .in(types.a, {37, 32})
+                            .in(types.b, {n, 32})
+                            .in(types.c, bias ? std::vector<std::int64_t>{n} : std::vector<std::int64_t>{})
+                            .out(types.c, {37, n})
+                            .out(types.c, {37, n}));
+            }
+        }
+    }
+}
+
+TEST_F(ProductOperatorsOnGpu, NormsOfSums) {
+    for (const Types& types : kProducts) {
+        for (const bool bias : {false, true}) {
+            for (const OpKind kind : {OpKind::layer_norm_forward, OpKind::rms_norm_forward}) {
+                const bool layer_norm = kind == OpKind::layer_norm_forward;
+                const std::vector<std::int64_t> row{72}, rows{37, 72}, none;
+                compare(BareOperator({.kind = kind, .rows = 37, .k = 72})
+                            .in(types.a, rows)
+                            .in(types.b, row)
+                            .in(types.b, layer_norm ? row : none)
+                            .in(types.b, rows)
+                            .in(types.b, bias ? row : none)
+                            .out(types.c, rows)
+                            .out(fp32, layer_norm ? std::vector<std::int64_t>{37, 2} : std::vector<std::int64_t>{37})
+                            .out(types.a, rows));
+            }
+        }
+    }
+}
+
 TEST_F(ProductOperatorsOnGpu, GradientsAreOverwritten) {
     for (const DType type : {fp32, bf16}) {
         const models::Operator op{

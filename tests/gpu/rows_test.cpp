@@ -124,6 +124,31 @@ TEST_P(RowsOnGpu, RmsNormOfWiderRows) {
     expect(got_dweight, exact_dweight, "dweight");
 }
 
+/// The same bits as by two kernels.
+TEST_P(RowsOnGpu, NormOfASum) {
+    const auto x = matrix(width_), rows = matrix(width_);
+    const kernels::NormShape shape{.rows = kRows, .width = width_};
+    const Floats on_x = put(x), on_rows = put(rows), weight = put(row()), shift = put(row()), row_bias = put(row());
+    const auto stats = [&] {
+        return static_cast<float*>(on_device(numbers(2 * kRows, DType::fp32), DType::fp32).data);
+    };
+    for (const Floats& bias : {row_bias, Floats{}}) {
+        const Floats sum = put(x), y = put(x), sum_alone = put(x), y_alone = put(x);
+        const auto expect_same = [&](const char* what) {
+            EXPECT_EQ(get(sum, x.size()), get(sum_alone, x.size())) << what;
+            EXPECT_EQ(get(y, x.size()), get(y_alone, x.size())) << what;
+        };
+        k::residual_add(stream(), kRows, width_, on_x, on_rows, bias, {}, sum_alone);
+        float* const own_stats = stats();
+        k::layer_norm_forward(stream(), shape, kEpsilon, sum_alone, weight, shift, y_alone, own_stats);
+        k::layer_norm_forward(stream(), shape, kEpsilon, on_x, weight, shift, y, own_stats, {on_rows, bias, sum});
+        expect_same("layer norm");
+        k::rms_norm_forward(stream(), shape, kEpsilon, sum_alone, weight, y_alone, own_stats);
+        k::rms_norm_forward(stream(), shape, kEpsilon, on_x, weight, y, own_stats, {on_rows, bias, sum});
+        expect_same("RMS norm");
+    }
+}
+
 TEST_P(RowsOnGpu, Gelu) {
     const auto x = matrix(width_), dy = matrix(width_);
     const Floats on_x = put(x), y = put(x), dx = put(x);
@@ -204,7 +229,7 @@ TEST_P(RowsOnGpu, Embeddings) {
     const kernels::EmbeddingShape shape{.rows = kRows, .width = width_, .vocab_start = kFirst, .vocab_rows = kTokens};
     const Floats y = put(dy), got_dweight = put(dweight);
     k::embedding_forward(stream(), shape, token_data, put(weight), y);
-    k::embedding_backward(stream(), shape, put(dy), token_data, got_dweight);
+    k::embedding_backward(stream(), shape, put(dy), token_data, got_dweight, device_->allocate(k::sort_bytes(kRows)));
     const auto positions = numbers((kRows / kMicroBatch + 2) * width_, type_);
     const Floats with_positions = put(dy);
     k::position_forward(stream(), {.rows = kRows, .width = width_, .micro_batch = kMicroBatch, .first_position = 1},

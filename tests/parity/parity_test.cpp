@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "core/file.h"
 #include "tests/parity/job.h"
 #include "tests/parity/pairwise.h"
 #include "tests/parity/plans.h"
 #include "tests/parity/record_checks.h"
+#include "topologies/cluster_spec.h"
 
 namespace orrery::parity {
 namespace {
@@ -167,6 +170,27 @@ TEST(Moments, InBf16TrainLikeThoseInFp32) {
     EXPECT_EQ(narrow.losses.front(), wide.losses.front());  // no moment has been stored yet
     EXPECT_NE(narrow.losses.back(), wide.losses.back());
     expect_losses(narrow.losses, wide.losses, {.loss = 1e-3});
+}
+
+/// On CPU cores the parts of a fused operator run one after the other.
+TEST(FusedOperators, ChangeNoBitOnCpuRanks) {
+    const std::set<std::string> names{"tiny-gpt tp2_sp", "tiny-gpt bf16_dp2", "tiny-llama dp2",
+                                      "tiny-llama bf16_tp4_sp"};
+    int found = 0;
+    for (const Case& one : all_cases()) {
+        if (!names.contains(one.model + " " + one.shape.name)) continue;
+        ++found;
+        program::Plan plan = make_plan(one);
+        plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
+        Job fused(plan);
+        models::KernelChoices& kernels = plan.implementation.kernels;
+        kernels.fused_residual_norm = kernels.gelu_epilogue = kernels.online_softmax = false;
+        Job apart(plan);
+        fused.run(3, {"--on-cpu"});
+        apart.run(3, {"--on-cpu"});
+        EXPECT_EQ(fused.record().losses, apart.record().losses) << one;
+    }
+    EXPECT_EQ(found, std::ssize(names));
 }
 
 class Again : public testing::TestWithParam<Case> {};

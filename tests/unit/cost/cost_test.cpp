@@ -262,6 +262,21 @@ TEST(Measured, TimingsInTheSameTypeTakePrecedence) {
                                         "taken from another type's"}));
 }
 
+// Timings of products are of those with one result.
+TEST(Matmul, ASecondResultIsWrittenInAddition) {
+    Operator product = matmul(512, 512, 512);
+    product.bytes_read = product.bytes_written = 3e6;
+    Operator with_gelu = product;
+    with_gelu.out[1] = 1;
+    with_gelu.bytes_written = 6e6;
+    const RooflineCost timed(cluster(measured()));
+    const double second = 3e6 / (1e12 * 0.5);
+    EXPECT_NEAR(timed.operator_seconds(with_gelu) - timed.operator_seconds(product), second, 1e-12);
+    // Without timings only the larger of arithmetic and memory traffic counts.
+    const RooflineCost untimed(cluster());
+    EXPECT_LT(untimed.operator_seconds(with_gelu) - untimed.operator_seconds(product), 1.01 * second);
+}
+
 TEST(Notes, NameEveryOperatorWithoutATimingOnce) {
     program::Program program;
     program::Body body;

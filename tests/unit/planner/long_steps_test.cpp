@@ -62,11 +62,12 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     for (std::size_t r = 0; r < whole.record.ranks.size(); ++r) {
         const program::RankRecord &got = one.record.ranks[r], &expected = whole.record.ranks[r];
         for (const program::Stream stream : program::kStreams) {
-            // Receives are posted early, so their busy time depends on how far ranks run ahead.
+            // Receives are posted early, so their busy time depends on how far ranks run ahead. That of other streams
+            // depends on it a little, since work that runs at the same time slows down.
             if (is_pipeline(stream)) continue;
             expect_near(static_cast<double>(got.streams[stream].busy_ps),
                         static_cast<double>(expected.streams[stream].busy_ps),
-                        "busy time of " + std::string(program::name_of(stream)));
+                        "busy time of " + std::string(program::name_of(stream)), 5);
         }
         EXPECT_EQ(got.bytes_sent, expected.bytes_sent);
         EXPECT_EQ(got.collectives, expected.collectives);

@@ -184,7 +184,7 @@ std::vector<Space> full_spaces() {
          .schedules = {one_f_one_b},
          .data_parallel = {ddp, zero1},
          .is_full = true,
-         .among_best = {"vocab-2"}},
+         .among_best = {"vocab-1"}},
         {.model = "llama3-8b",
          .layers = 4,
          .batch = 16,

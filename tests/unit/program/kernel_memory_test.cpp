@@ -20,8 +20,9 @@ TEST(KernelMemory, ProductsOfOneTypeCutNothing) {
     EXPECT_TRUE(memory.products[Stream::compute].any);
     for (const KernelMemory::Products& one : memory.products) EXPECT_EQ(one.cut_elements, 0);
     EXPECT_TRUE(memory.rotary_tables.empty());
-    EXPECT_EQ(memory.bytes(80), KernelMemory::kSmallBytes + 8 * kMebibyte + 128 * 1024);
-    EXPECT_EQ(memory.bytes(90), KernelMemory::kSmallBytes + 32 * kMebibyte);
+    const std::int64_t rest = KernelMemory::kSmallBytes + memory.scratch_bytes[Stream::compute];
+    EXPECT_EQ(memory.bytes(80), rest + 8 * kMebibyte + 128 * 1024);
+    EXPECT_EQ(memory.bytes(90), rest + 32 * kMebibyte);
 }
 
 /// The head's logits and their gradients are in fp32, its weight and input in bf16.
@@ -30,15 +31,28 @@ TEST(KernelMemory, TheHeadOfBf16CutsTheGradientOfLogits) {
     const std::int64_t rows = plan.training.sequence_length * plan.training.micro_batch_size;
     const KernelMemory memory = of_first_class(plan);
     EXPECT_EQ(memory.products[Stream::compute].cut_elements, rows * plan.model.vocab);
-    EXPECT_EQ(memory.bytes(90),
-              KernelMemory::kSmallBytes + 32 * kMebibyte + 4 * rows * plan.model.vocab + 4 * rows * plan.model.heads);
+    EXPECT_EQ(memory.bytes(90), KernelMemory::kSmallBytes + 32 * kMebibyte + 4 * rows * plan.model.vocab +
+                                    memory.scratch_bytes[Stream::compute]);
 }
 
-TEST(KernelMemory, TheGradientOfAttentionInBf16HasANumberForEachQuery) {
-    const Plan plan = samples::make_plan({.bf16 = true});
-    const std::int64_t rows = plan.training.sequence_length * plan.training.micro_batch_size;
-    EXPECT_EQ(of_first_class(plan).attention_elements[Stream::compute], rows * plan.model.heads);
-    EXPECT_EQ(of_first_class(samples::make_plan({})).attention_elements[Stream::compute], 0);
+/// The last stage has attention alone, the first one the token embedding, too, which overwrites the same memory.
+TEST(KernelMemory, OperatorsOnAStreamShareScratch) {
+    const auto scratch = [](const Program& program, const RankClass& ranks) {
+        return kernel_memory(program, ranks).scratch_bytes[Stream::compute];
+    };
+    for (const std::int64_t micro_batch : {2, 150}) {
+        samples::Sample sample{.pp = 2, .bf16 = true, .micro_batch_size = micro_batch};
+        const Program program = samples::make_program(sample);
+        const std::int64_t rows = sample.sequence_length * micro_batch;
+        EXPECT_EQ(scratch(program, program.classes.back()), 4 * rows * program.plan->model.heads);
+        EXPECT_EQ(scratch(program, program.classes.front()), sort_bytes(rows));
+        sample.bf16 = false;
+        const Program fp32 = samples::make_program(sample);
+        EXPECT_EQ(scratch(fp32, fp32.classes.back()), 0);
+    }
+    EXPECT_EQ(sort_bytes(1), 2048 * 20 + 1024);
+    EXPECT_EQ(sort_bytes(2048), sort_bytes(1));
+    EXPECT_EQ(sort_bytes(2049), 2 * sort_bytes(1));
 }
 
 TEST(KernelMemory, RotationsHaveTables) {

@@ -151,7 +151,8 @@ class RandomPlans {
         models::KernelChoices& kernels = implementation.kernels;
         for (bool* flag : {&kernels.fused_attention, &kernels.fused_softmax, &kernels.fused_norm,
                            &kernels.repeats_kv_heads, &kernels.fused_rope, &kernels.fused_activation,
-                           &kernels.fused_residual, &kernels.fused_cross_entropy, &kernels.fused_weight_gradient,
+                           &kernels.fused_residual, &kernels.fused_residual_norm, &kernels.gelu_epilogue,
+                           &kernels.online_softmax, &kernels.fused_cross_entropy, &kernels.fused_weight_gradient,
                            &kernels.fused_optimizer, &kernels.grouped_experts, &kernels.merged_projections,
                            &kernels.merged_gate, &kernels.splits_projections, &kernels.copies_qkv, &kernels.joins_kv}) {
             flip(*flag, 5);

@@ -1,4 +1,4 @@
-#include "kernels/cuda/biased_products.h"
+#include "kernels/cuda/lt_products.h"
 
 #include <cublasLt.h>
 
@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "core/error.h"
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/library.h"
 
@@ -22,19 +23,28 @@ std::uint32_t alignment_of(ConstFloats x) {
 
 /// What decides about the algorithm.
 struct Kind {
-    std::array<std::int64_t, 5> sizes;  // rows, n, k, and the widths of the rows of x and y
-    std::array<DType, 4> types;         // of x, weight, bias and y
-    std::array<std::uint32_t, 4> alignments;
+    std::array<std::int64_t, 6> sizes;        // rows, columns, inner, and the widths of the rows of a, b and c
+    std::array<DType, 4> types;               // of a, b, c and the bias
+    std::array<bool, 4> forms;                // whether a and b are transposed, and whether there are a bias and a GELU
+    std::array<std::uint32_t, 5> alignments;  // of a, b, c, the bias and the GELU
     auto operator<=>(const Kind&) const = default;
+
+    explicit Kind(const MatrixProduct& p)
+        : sizes{p.rows, p.columns, p.inner, p.a.rows.width, p.b.rows.width, p.c.width},
+          types{p.a.type(), p.b.type(), p.c.data.type, p.bias.type},
+          forms{p.a.transposed, p.b.transposed, p.bias.present(), p.gelu.present()},
+          alignments{alignment_of(p.a.rows.data), alignment_of(p.b.rows.data), alignment_of(p.c.data),
+                     alignment_of(p.bias), alignment_of(p.gelu)} {}
 };
 
 }  // namespace
 
-struct BiasedProducts::Impl {
-    /// Of matrices that are column-major, so that the transposed product is computed: y^T = weight x^T + bias.
+struct LtProducts::Impl {
+    /// cuBLASLt's matrices are column-major, so it computes the transposed product: c^T = b^T a^T + bias.
     struct Plan {
         cublasLtMatmulDesc_t product = nullptr;
-        cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
+        cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+        cublasLtMatrixLayout_t result = nullptr;  // of the GELU, or c
         cublasLtMatmulAlgo_t algorithm{};
         bool exists = false;  // an algorithm
     };
@@ -73,7 +83,8 @@ struct BiasedProducts::Impl {
     ~Impl() {
         for (const auto& [kind, plan] : plans) {
             destroy_product(plan.product);
-            for (const cublasLtMatrixLayout_t layout : {plan.weight, plan.x, plan.y}) destroy_layout(layout);
+            for (const cublasLtMatrixLayout_t layout : {plan.a, plan.b, plan.c}) destroy_layout(layout);
+            if (plan.result != plan.c) destroy_layout(plan.result);
         }
         destroy(handle);
     }
@@ -84,7 +95,10 @@ struct BiasedProducts::Impl {
     void set(const Plan& plan, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
         check_cublas(set_of_product(plan.product, attribute, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
     }
-    void set_bias(const Plan& plan, ConstFloats bias) const { set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data); }
+    void set_addresses(const Plan& plan, const MatrixProduct& p) const {
+        if (p.bias.present()) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data);
+        if (p.gelu.present()) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.c.data.data);
+    }
     [[nodiscard]] cublasLtMatrixLayout_t layout(DType type, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t width) const {
         cublasLtMatrixLayout_t one = nullptr;
@@ -94,19 +108,36 @@ struct BiasedProducts::Impl {
         return one;
     }
 
-    [[nodiscard]] Plan make(const Kind& kind, std::size_t workspace_bytes, ConstFloats bias) const {
-        const auto& [rows, n, k, x_width, y_width] = kind.sizes;
+    [[nodiscard]] cublasLtMatrixLayout_t layout(const Factor& factor, std::int64_t rows, std::int64_t columns) const {
+        return factor.transposed ? layout(factor.type(), rows, columns, factor.rows.width)
+                                 : layout(factor.type(), columns, rows, factor.rows.width);
+    }
+
+    [[nodiscard]] Plan make(const MatrixProduct& p, std::size_t workspace_bytes) const {
+        const auto turned = [](const Factor& factor) {
+            return static_cast<std::int32_t>(factor.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+        };
         Plan plan;
         check_cublas(create_product(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
-        set(plan, CUBLASLT_MATMUL_DESC_TRANSA, static_cast<std::int32_t>(CUBLAS_OP_T));
-        set(plan, CUBLASLT_MATMUL_DESC_TRANSB, static_cast<std::int32_t>(CUBLAS_OP_N));
-        set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-        set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(cublas_type_of(bias.type)));
-        set_bias(plan, bias);
-        plan.weight = layout(kind.types[1], k, n, k);
-        plan.x = layout(kind.types[0], k, rows, x_width);
-        plan.y = layout(kind.types[3], n, rows, y_width);
-        ask_for_algorithm(kind, workspace_bytes, plan);
+        set(plan, CUBLASLT_MATMUL_DESC_TRANSA, turned(p.b));
+        set(plan, CUBLASLT_MATMUL_DESC_TRANSB, turned(p.a));
+        const auto epilogue = [&] {
+            if (p.gelu.present()) {
+                return p.bias.present() ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+            }
+            return p.bias.present() ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+        }();
+        set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue));
+        if (p.bias.present()) {
+            set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(cublas_type_of(p.bias.type)));
+        }
+        if (p.gelu.present()) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.c.width);
+        set_addresses(plan, p);
+        plan.a = layout(p.a, p.rows, p.inner);
+        plan.b = layout(p.b, p.inner, p.columns);
+        plan.c = plan.result = layout(p.c.data.type, p.columns, p.rows, p.c.width);
+        if (p.gelu.present()) plan.result = layout(p.gelu.type, p.columns, p.rows, p.columns);
+        ask_for_algorithm(Kind(p), workspace_bytes, plan);
         return plan;
     }
 
@@ -123,40 +154,36 @@ struct BiasedProducts::Impl {
                static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kind.alignments[1]);
         prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kind.alignments[0]);
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.alignments[3]);
-        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kind.alignments[3]);
+        const std::uint32_t of_result = plan.result != plan.c ? kind.alignments[4] : kind.alignments[2];
+        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, of_result);
+        prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, of_result);
         cublasLtMatmulHeuristicResult_t found{};
         int count = 0;
         const cublasStatus_t status =
-            choose(handle, plan.product, plan.weight, plan.x, plan.y, plan.y, preference, 1, &found, &count);
+            choose(handle, plan.product, plan.b, plan.a, plan.result, plan.result, preference, 1, &found, &count);
         check_cublas(destroy_preference(preference), "cublasLtMatmulPreferenceDestroy");
         plan.exists = status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
         plan.algorithm = found.algo;
     }
 };
 
-BiasedProducts::BiasedProducts() : impl_(std::make_unique<Impl>()) {}
-BiasedProducts::~BiasedProducts() = default;
+LtProducts::LtProducts() : impl_(std::make_unique<Impl>()) {}
+LtProducts::~LtProducts() = default;
 
-bool BiasedProducts::multiply(StreamHandle stream, const Workspace& workspace, const LinearShape& shape,
-                              ConstFloatRows x, ConstFloats weight, ConstFloats bias, FloatRows y) {
-    const Kind kind{
-        {shape.rows, shape.n, shape.k, x.width, y.width},
-        {x.data.type, weight.type, bias.type, y.data.type},
-        {alignment_of(x.data), alignment_of(weight), alignment_of(bias), alignment_of(y.data)},
-    };
-    if (std::ranges::min(kind.sizes) == 0) return false;
+bool LtProducts::multiply(StreamHandle stream, const Workspace& workspace, const MatrixProduct& p) {
+    if (std::min({p.rows, p.columns, p.inner}) == 0) return false;
+    ORRERY_CHECK(!p.gelu.present() || p.keep == 0, "a GELU of a sum with earlier results");
+    const Kind kind(p);
     auto found = impl_->plans.find(kind);
-    if (found == impl_->plans.end()) {
-        found = impl_->plans.emplace(kind, impl_->make(kind, workspace.bytes, bias)).first;
-    }
+    if (found == impl_->plans.end()) found = impl_->plans.emplace(kind, impl_->make(p, workspace.bytes)).first;
     const Impl::Plan& plan = found->second;
     if (!plan.exists) return false;
-    impl_->set_bias(plan, bias);
-    const float one = 1.0F, zero = 0.0F;
-    check_cublas(impl_->run(impl_->handle, plan.product, &one, weight.data, plan.weight, x.data.data, plan.x, &zero,
-                            y.data.data, plan.y, y.data.data, plan.y, &plan.algorithm, workspace.memory,
-                            workspace.bytes, static_cast<cudaStream_t>(stream.stream)),
+    impl_->set_addresses(plan, p);
+    const Floats result = p.gelu.present() ? p.gelu : p.c.data;
+    const float one = 1.0F;
+    check_cublas(impl_->run(impl_->handle, plan.product, &one, p.b.rows.data.data, plan.b, p.a.rows.data.data, plan.a,
+                            &p.keep, result.data, plan.result, result.data, plan.result, &plan.algorithm,
+                            workspace.memory, workspace.bytes, static_cast<cudaStream_t>(stream.stream)),
                  "cublasLtMatmul");
     return true;
 }
