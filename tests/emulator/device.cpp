@@ -12,7 +12,9 @@
 namespace emulated {
 namespace {
 
-constexpr std::chrono::microseconds kPause{30};    // between two looks at peers that a collective waits for
+// Between two looks at peers that a collective waits for: the first pause, doubled up to the longest one while nothing
+// moves, because looks take processor time from the peers.
+constexpr std::chrono::microseconds kPause{30}, kMostPause{400};
 constexpr std::chrono::microseconds kGlance{100};  // between two looks whether peers wait for a queued collective
 
 bool is_lost_by_fork = false;
@@ -405,6 +407,7 @@ void Device::forget_done() {
 void Device::work() {
     static_cast<void>(device_flow());
     const std::chrono::seconds patience{setting("EMULATED_CUDA_PATIENCE_S", 120)};
+    std::chrono::microseconds pause = kPause;
     std::unique_lock lock(mutex_);
     for (;;) {
         Demand demand = demand_;
@@ -420,6 +423,7 @@ void Device::work() {
         }
         works_ = true;
         memory_.unlock();
+        const auto before = moved_;
         bool moves = true;
         while (moves && !demand.empty() && broken_ == cudaSuccess) {
             moves = step_once(lock, demand);
@@ -432,7 +436,8 @@ void Device::work() {
         news_.notify_all();
         if (moves) continue;
         if (Clock::now() - moved_ > patience) die("nothing has moved for too long:" + describe());
-        wake_.wait_for(lock, kPause);
+        pause = moved_ > before ? kPause : std::min(2 * pause, kMostPause);
+        wake_.wait_for(lock, pause);
     }
 }
 

@@ -47,6 +47,7 @@ void* Memory::allocate(std::int64_t bytes) {
     const std::size_t page_bytes = rounded(size, page());
     void* const pages = mmap(nullptr, page_bytes + page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
+    madvise(pages, page_bytes, MADV_HUGEPAGE);  // if it can be had: the fewer pages, the faster are unlock() and lock()
     std::memset(pages, 0xff, page_bytes);
     mprotect(pages, page_bytes + page(), PROT_NONE);
     std::byte* const memory = static_cast<std::byte*>(pages) + (page_bytes - size);
