@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <utility>
 
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/sort_rows.h"
