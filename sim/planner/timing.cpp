@@ -21,7 +21,7 @@ using program::PlanResult;
 
 /// In micro-batches per pipeline rank. Plans with more than kWholeDepths are extrapolated from two runs, with
 /// kFewDepths and kMoreDepths.
-constexpr std::int64_t kWholeDepths = 28, kFewDepths = 8, kMoreDepths = 20;
+constexpr std::int64_t kWholeDepths = 28, kFewDepths = 12, kMoreDepths = 20;
 static_assert(kMoreDepths <= kWholeDepths);
 /// Likewise for brief_step_s.
 constexpr std::int64_t kBriefFewDepths = 2, kBriefMoreDepths = 4;

@@ -13,6 +13,7 @@
 #include "tests/parity/pairwise.h"
 #include "tests/parity/plans.h"
 #include "tests/parity/record_checks.h"
+#include "tests/unit/models/unfused.h"
 #include "topologies/cluster_spec.h"
 
 namespace orrery::parity {
@@ -183,8 +184,7 @@ TEST(FusedOperators, ChangeNoBitOnCpuRanks) {
         program::Plan plan = make_plan(one);
         plan.cluster = topologies::load_cluster("dgx-h100", plan.parallelism.world_size());
         Job fused(plan);
-        models::KernelChoices& kernels = plan.implementation.kernels;
-        kernels.fused_residual_norm = kernels.gelu_epilogue = kernels.online_softmax = false;
+        plan.implementation = models::samples::unfused(plan.implementation);
         Job apart(plan);
         fused.run(3, {"--on-cpu"});
         apart.run(3, {"--on-cpu"});

@@ -19,10 +19,12 @@ struct LongStep {
     std::int64_t pp = 4, chunks = 1, micro_batches = 160;
     std::int64_t largest_stage = 0;  // 0: even
     double tolerance = 1e-4;
+    bool fuses = true;  // as the implementation does
 };
 
 Plan plan_of_case(const LongStep& one) {
     PlanRequest request = request_for("llama2-7b", one.pp * 2, one.micro_batches, 2048);
+    if (!one.fuses) request = unfused(request);
     request.rates = program::resolve_rates(request.implementation, request.cluster);
     Choice choice{.tp = 2, .pp = one.pp};
     choice.schedule = one.schedule;
@@ -44,8 +46,7 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     ASSERT_EQ(plan.micro_batches(), GetParam().micro_batches);
     const topologies::Cluster cluster(plan.cluster);
     const Evaluation whole = evaluate(program::lower(plan), cluster, {.derivatives = true});
-    const std::int64_t pp = plan.parallelism.pp;
-    const Evaluation one = evaluate_from({8 * pp, 20 * pp}, plan, cluster, {.derivatives = true});
+    const Evaluation one = evaluate_from(extrapolated_from(plan), plan, cluster, {.derivatives = true});
     const double tolerance = GetParam().tolerance;
     const auto expect_near = [&](double got, double expected, const std::string& what, double looser = 1) {
         EXPECT_NEAR(got, expected, looser * tolerance * std::abs(expected) + 1e-12) << what;
@@ -62,12 +63,11 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     for (std::size_t r = 0; r < whole.record.ranks.size(); ++r) {
         const program::RankRecord &got = one.record.ranks[r], &expected = whole.record.ranks[r];
         for (const program::Stream stream : program::kStreams) {
-            // Receives are posted early, so their busy time depends on how far ranks run ahead. That of other streams
-            // depends on it a little, since work that runs at the same time slows down.
+            // Receives are posted early, so their busy time depends on how far ranks run ahead.
             if (is_pipeline(stream)) continue;
             expect_near(static_cast<double>(got.streams[stream].busy_ps),
                         static_cast<double>(expected.streams[stream].busy_ps),
-                        "busy time of " + std::string(program::name_of(stream)), 5);
+                        "busy time of " + std::string(program::name_of(stream)));
         }
         EXPECT_EQ(got.bytes_sent, expected.bytes_sent);
         EXPECT_EQ(got.collectives, expected.collectives);
@@ -75,13 +75,15 @@ TEST_P(LongSteps, ArePredictedAsIfSimulatedWhole) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, LongSteps,
-    testing::Values(LongStep{"one_rank", Schedule::one_f_one_b, 1, 1, 64}, LongStep{"even", Schedule::one_f_one_b},
-                    LongStep{"uneven", Schedule::one_f_one_b, 4, 1, 160, 10, 2e-3}, LongStep{"gpipe", Schedule::gpipe},
-                    LongStep{"interleaved", Schedule::interleaved, 4, 2}, LongStep{"zero_bubble", Schedule::zb_h1},
-                    LongStep{"zero_bubble_v", Schedule::zb_v, 4, 2}),
-    [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, LongSteps,
+                         testing::Values(LongStep{"one_rank", Schedule::one_f_one_b, 1, 1, 64},
+                                         LongStep{"even", Schedule::one_f_one_b},
+                                         LongStep{"uneven", Schedule::one_f_one_b, 4, 1, 160, 10, 2e-3},
+                                         LongStep{"gpipe", Schedule::gpipe, 4, 1, 160, 0, 1e-4, false},
+                                         LongStep{"interleaved", Schedule::interleaved, 4, 2},
+                                         LongStep{"zero_bubble", Schedule::zb_h1},
+                                         LongStep{"zero_bubble_v", Schedule::zb_v, 4, 2}),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 TEST(LongStep, StepsAboveTheInstructionLimitAreExtrapolated) {
     LongStep one{"", Schedule::one_f_one_b};
@@ -90,7 +92,7 @@ TEST(LongStep, StepsAboveTheInstructionLimitAreExtrapolated) {
     const Plan plan = plan_of_case(one);
     const auto steps = shorter_steps(plan);
     ASSERT_TRUE(steps);
-    EXPECT_EQ(steps->few, 32);
+    EXPECT_EQ(steps->few, 48);
     EXPECT_EQ(steps->more, 80);
     // With a million micro-batches the ramp is negligible, so the step time is proportional to their number.
     const topologies::Cluster cluster(plan.cluster);

@@ -127,7 +127,7 @@ TEST(Timing, ExtrapolationAgreesWithTheWholeSimulation) {
           .pp = 32,
           .micro_batches = 1293,
           .sequence_parallel = true},
-               3e-3}}) {
+               2e-3}}) {
         const Plan plan = make_plan(shape);
         ASSERT_FALSE(is_simulated_whole(plan));
         const topologies::Cluster cluster(plan.cluster);

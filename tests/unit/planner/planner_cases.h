@@ -12,6 +12,7 @@
 #include "sim/planner/planner.h"
 #include "sim/program/program.h"
 #include "sim/program/rates.h"
+#include "tests/unit/models/unfused.h"
 
 namespace orrery::sim {
 
@@ -29,6 +30,12 @@ inline PlanRequest request_for(const char* model, std::int64_t devices, std::int
     request.training.sequence_length = sequence;
     request.training.precision = program::precision_named("bf16");
     allow_every_technique(request);
+    return request;
+}
+
+/// For tests that need plans of these costs.
+inline PlanRequest unfused(PlanRequest request) {
+    request.implementation = models::samples::unfused(std::move(request.implementation));
     return request;
 }
 

@@ -25,6 +25,7 @@ struct Space {
     program::Optimizer optimizer;
     DType moments = DType::fp32;
     bool is_full = false;            // allow_full_space
+    bool fuses = true;               // as the implementation does
     std::vector<Offload> offload{};  // empty: as the space has it
     bool recomputes = true;
     /// Of passes with the tokens of another pass. Empty: also with overlap, if among_best names it.
@@ -34,6 +35,7 @@ struct Space {
 
     [[nodiscard]] PlanRequest request() const {
         PlanRequest request = request_for(model, devices, batch, sequence, implementation);
+        if (!fuses) request = unfused(request);
         request.model.layers = layers;
         request.training.optimizer = optimizer;
         request.training.precision.moments = moments;
@@ -184,7 +186,8 @@ std::vector<Space> full_spaces() {
          .schedules = {one_f_one_b},
          .data_parallel = {ddp, zero1},
          .is_full = true,
-         .among_best = {"vocab-1"}},
+         .fuses = false,  // else plans without a sharded vocabulary are all the best
+         .among_best = {"vocab-2"}},
         {.model = "llama3-8b",
          .layers = 4,
          .batch = 16,

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "tests/unit/models/unfused.h"
 #include "tests/unit/program/sample_plans.h"
 #include "topologies/cluster_spec.h"
 
@@ -43,8 +44,7 @@ TEST(FusedOperators, AreThoseOfTheImplementation) {
     EXPECT_EQ(fused_kinds(plan_for_gpus({.model = "tiny-llama"})),
               (Kinds{{OpKind::rms_norm_forward, 1}, {OpKind::cross_entropy_sum, 1}}));
     Plan apart = plan_for_gpus({});
-    models::KernelChoices& kernels = apart.implementation.kernels;
-    kernels.fused_residual_norm = kernels.gelu_epilogue = kernels.online_softmax = false;
+    apart.implementation = models::samples::unfused(apart.implementation);
     EXPECT_TRUE(fused_kinds(apart).empty());
     for (const char* other : {"megatron-core", "torch-fsdp2"}) {
         EXPECT_TRUE(fused_kinds(plan_for_gpus({.implementation = other})).empty()) << other;
@@ -85,8 +85,7 @@ TEST(FusedOperators, LeaveTheMemoryOfRecomputationAlone) {
     for (const std::vector<std::string>& parts :
          {std::vector<std::string>{"norm"}, {"norm", "residual"}, {"activation"}, {"mlp_in", "activation"}}) {
         Plan fused = recomputing(parts), apart = fused;
-        models::KernelChoices& kernels = apart.implementation.kernels;
-        kernels.fused_residual_norm = kernels.gelu_epilogue = kernels.online_softmax = false;
+        apart.implementation = models::samples::unfused(apart.implementation);
         const auto frames = [](const Plan& plan) { return lower(plan).classes.front().memory.activations_arena; };
         EXPECT_EQ(frames(fused), frames(apart)) << parts.back();
     }

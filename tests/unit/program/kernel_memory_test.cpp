@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/program/device_memory.h"
 #include "tests/unit/program/sample_plans.h"
 
@@ -16,11 +18,13 @@ KernelMemory of_first_class(const Plan& plan) {
 }
 
 TEST(KernelMemory, ProductsOfOneTypeCutNothing) {
-    const KernelMemory memory = of_first_class(samples::make_plan({}));
+    const Plan plan = samples::make_plan({});
+    const KernelMemory memory = of_first_class(plan);
     EXPECT_TRUE(memory.products[Stream::compute].any);
     for (const KernelMemory::Products& one : memory.products) EXPECT_EQ(one.cut_elements, 0);
     EXPECT_TRUE(memory.rotary_tables.empty());
-    const std::int64_t rest = KernelMemory::kSmallBytes + memory.scratch_bytes[Stream::compute];
+    const std::int64_t rest =
+        KernelMemory::kSmallBytes + sort_bytes(plan.training.sequence_length * plan.training.micro_batch_size);
     EXPECT_EQ(memory.bytes(80), rest + 8 * kMebibyte + 128 * 1024);
     EXPECT_EQ(memory.bytes(90), rest + 32 * kMebibyte);
 }
@@ -32,7 +36,7 @@ TEST(KernelMemory, TheHeadOfBf16CutsTheGradientOfLogits) {
     const KernelMemory memory = of_first_class(plan);
     EXPECT_EQ(memory.products[Stream::compute].cut_elements, rows * plan.model.vocab);
     EXPECT_EQ(memory.bytes(90), KernelMemory::kSmallBytes + 32 * kMebibyte + 4 * rows * plan.model.vocab +
-                                    memory.scratch_bytes[Stream::compute]);
+                                    std::max(sort_bytes(rows), 4 * rows * plan.model.heads));
 }
 
 /// The last stage has attention alone, the first one the token embedding, too, which overwrites the same memory.
