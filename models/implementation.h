@@ -28,8 +28,8 @@ struct KernelChoices {
     bool fused_rope = true;         // one kernel over q and k; otherwise eager passes
     bool fused_activation = true;   // bias and activation (SwiGLU: gate times up) are one kernel; only inputs are saved
     bool fused_residual = true;     // bias, dropout and residual sum are one kernel
-    // Fusions across kernels of the above. Plans of ranks on CPU cores do without, and so does a plan that recomputes
-    // only one of the two parts.
+    // Fusions of kernels that each do one of the above. They do not apply to ranks on CPU cores, nor where a plan
+    // recomputes only one of the two parts.
     bool fused_residual_norm = false;  // without dropout, a residual sum is computed by the norm that reads it, if that
                                        // belongs to the same layer
     bool gelu_epilogue = false;        // the first product of a dense MLP stores its result and the GELU of it
