@@ -23,14 +23,13 @@ std::size_t rounded(std::size_t bytes, std::size_t to) {
 }
 
 Memory* explained = nullptr;
-bool device_works = false;
 
-/// Reads the map of blocks in a signal handler, which is safe as long as the fault was not in the map's own code.
 void explain(int signal, siginfo_t* info, void*) {
-    const bool on_device = explained != nullptr && explained->place_of(info->si_addr) == Place::device;
-    const char* text = on_device      ? "emulated CUDA: host code touched device memory\n"
-                       : device_works ? "emulated CUDA: device code touched memory outside of its blocks\n"
-                                      : nullptr;
+    if (explained->open(info->si_addr)) return;  // the access is repeated
+    const char* const text =
+        explained->is_device_memory(info->si_addr) ? "emulated CUDA: host code touched device memory\n"
+        : explained->is_unlocked()                 ? "emulated CUDA: device code touched memory outside of its blocks\n"
+                                                   : nullptr;
     if (text != nullptr) static_cast<void>(!write(STDERR_FILENO, text, std::strlen(text)));
     ::signal(signal, SIG_DFL);
     raise(signal);
@@ -47,13 +46,11 @@ void* Memory::allocate(std::int64_t bytes) {
     const std::size_t page_bytes = rounded(size, page());
     void* const pages = mmap(nullptr, page_bytes + page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
-    madvise(pages, page_bytes, MADV_HUGEPAGE);  // if it can be had: the fewer pages, the faster are unlock() and lock()
+    madvise(pages, page_bytes, MADV_HUGEPAGE);  // if it can be had: the fewer pages, the faster are open() and lock()
     std::memset(pages, 0xff, page_bytes);
     mprotect(pages, page_bytes + page(), PROT_NONE);
     std::byte* const memory = static_cast<std::byte*>(pages) + (page_bytes - size);
-    const Block block{static_cast<std::byte*>(pages), page_bytes, size, false};
-    blocks_[memory] = block;
-    if (unlocked_) mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
+    add(memory, {.pages = static_cast<std::byte*>(pages), .page_bytes = page_bytes, .bytes = size});
     used_ += static_cast<std::int64_t>(size);
     return memory;
 }
@@ -64,25 +61,28 @@ void* Memory::allocate_pinned(std::int64_t bytes) {
     void* const pages = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return nullptr;
     std::memset(pages, 0xff, page_bytes);
-    blocks_[static_cast<std::byte*>(pages)] = {static_cast<std::byte*>(pages), page_bytes,
-                                               static_cast<std::size_t>(bytes), true};
+    auto* const memory = static_cast<std::byte*>(pages);
+    add(memory,
+        {.pages = memory, .page_bytes = page_bytes, .bytes = static_cast<std::size_t>(bytes), .is_pinned = true});
     return pages;
 }
 
 bool Memory::free(void* memory) {
     const auto found = blocks_.find(static_cast<std::byte*>(memory));
     if (found == blocks_.end() || found->second.is_pinned) return false;
-    munmap(found->second.pages, found->second.page_bytes + page());
-    used_ -= static_cast<std::int64_t>(found->second.bytes);
-    blocks_.erase(found);
+    const Block block = found->second;
+    erase(found);
+    munmap(block.pages, block.page_bytes + page());
+    used_ -= static_cast<std::int64_t>(block.bytes);
     return true;
 }
 
 bool Memory::free_pinned(void* memory) {
     const auto found = blocks_.find(static_cast<std::byte*>(memory));
     if (found == blocks_.end() || !found->second.is_pinned) return false;
-    munmap(found->second.pages, found->second.page_bytes);
-    blocks_.erase(found);
+    const Block block = found->second;
+    erase(found);
+    munmap(block.pages, block.page_bytes);
     return true;
 }
 
@@ -107,18 +107,46 @@ bool Memory::is_whole(const void* memory, std::size_t bytes) const {
     return static_cast<const std::byte*>(memory) + bytes <= begin + block->bytes;
 }
 
+void Memory::add(std::byte* memory, const Block& block) {
+    const Guard guard(in_use_);
+    blocks_[memory] = block;
+}
+
+void Memory::erase(Blocks::iterator block) {
+    const Guard guard(in_use_);
+    blocks_.erase(block);
+}
+
+bool Memory::is_device_memory(const void* memory) const {
+    const Guard guard(in_use_);
+    return place_of(memory) == Place::device;
+}
+
 void Memory::unlock() {
-    unlocked_ = device_works = true;
-    for (const auto& [memory, block] : blocks_) {
-        if (!block.is_pinned) mprotect(block.pages, block.page_bytes, PROT_READ | PROT_WRITE);
-    }
+    unlocked_ = true;
+}
+
+bool Memory::open(const void* memory) {
+    const Guard guard(in_use_);
+    if (!unlocked_) return false;
+    const Block* const block = find(memory);
+    if (block == nullptr || block->is_pinned) return false;
+    if (block->is_open) return true;  // another thread has opened it since the access
+    if (mprotect(block->pages, block->page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
+    block->is_open = has_open_ = true;
+    return true;
 }
 
 void Memory::lock() {
-    unlocked_ = device_works = false;
+    const Guard guard(in_use_);
+    unlocked_ = false;
+    if (!has_open_) return;
     for (const auto& [memory, block] : blocks_) {
-        if (!block.is_pinned) mprotect(block.pages, block.page_bytes, PROT_NONE);
+        if (!block.is_open) continue;
+        mprotect(block.pages, block.page_bytes, PROT_NONE);
+        block.is_open = false;
     }
+    has_open_ = false;
 }
 
 void explain_faults(Memory& memory) {

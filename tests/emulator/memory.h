@@ -1,7 +1,9 @@
-// The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works. Fresh
-// memory is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
+// The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works, each block
+// from the first access on. Most of the time the device only looks whether its peers have arrived and touches nothing.
+// Fresh memory is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -10,7 +12,8 @@ namespace emulated {
 
 enum class Place { device, pinned, pageable };
 
-/// Not thread-safe: the device calls it under its lock.
+/// Not thread-safe: the device calls it under its lock. A signal handler may call open(), is_device_memory() and
+/// is_unlocked() at any time.
 class Memory {
   public:
     explicit Memory(std::int64_t device_bytes);
@@ -33,6 +36,10 @@ class Memory {
     /// Lets the device, or nobody, touch device memory.
     void unlock();
     void lock();
+    [[nodiscard]] bool is_unlocked() const { return unlocked_; }
+    /// After an access failed: makes the block accessible if the device may touch it. False if it may not.
+    [[nodiscard]] bool open(const void* memory);
+    [[nodiscard]] bool is_device_memory(const void* memory) const;
 
   private:
     struct Block {
@@ -40,11 +47,32 @@ class Memory {
         std::size_t page_bytes = 0;  // without the guard page
         std::size_t bytes = 0;
         bool is_pinned = false;
+        mutable bool is_open = false;
     };
+    /// Keeps the map from changing while a signal handler reads it.
+    class Guard {
+      public:
+        explicit Guard(std::atomic_flag& flag) : flag_(flag) {
+            while (flag_.test_and_set(std::memory_order_acquire)) {
+            }
+        }
+        ~Guard() { flag_.clear(std::memory_order_release); }
+        Guard(const Guard&) = delete;
+        Guard& operator=(const Guard&) = delete;
+
+      private:
+        std::atomic_flag& flag_;
+    };
+    using Blocks = std::map<const std::byte*, Block>;
+
+    void add(std::byte* memory, const Block& block);
+    void erase(Blocks::iterator block);
     [[nodiscard]] const Block* find(const void* memory) const;
-    std::map<const std::byte*, Block> blocks_;
+    Blocks blocks_;
     std::int64_t total_ = 0, used_ = 0, reserved_ = 0;
-    bool unlocked_ = false;
+    mutable std::atomic_flag in_use_;  // by a thread that changes the map, or by a signal handler
+    std::atomic<bool> unlocked_ = false;
+    bool has_open_ = false;
 };
 
 /// From now on a host access to device memory, or a device access to memory that it may not touch, ends the process
