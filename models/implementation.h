@@ -33,8 +33,8 @@ struct KernelChoices {
     bool fused_residual_norm = false;  // without dropout, a residual sum is computed by the norm that reads it, if that
                                        // belongs to the same layer
     bool gelu_epilogue = false;        // the first product of a dense MLP stores its result and the GELU of it
-    bool online_softmax = false;       // loss: the maximum and the sum of a row come from one pass over the logits,
-                                       // unless ranks reduce the maximum first
+    bool online_softmax = false;       // loss: the maximum and the sum of a row come from one pass over the logits;
+                                       // ranks with parts of the vocabulary gather both instead of reducing them
     bool masks_without_dropout = false;  // that kernel draws and saves its mask at a probability of 0 too
     bool fused_cross_entropy = true;     // logits are overwritten by their gradient; otherwise an fp32 copy is kept too
     bool fused_weight_gradient = true;   // the product accumulates into the gradient; otherwise it writes and then adds

@@ -169,19 +169,20 @@ SlotIndex gather_statistics(LayerBuilder& b, const std::string& name, SlotIndex 
 
 void loss_forward(LayerBuilder& b, HeadLoss& loss) {
     const std::int64_t rows = b.rows(), n = loss.width;
-    const SoftmaxStatistics statistics = statistics_of(b);
+    SoftmaxStatistics statistics = statistics_of(b);
+    const bool over_ranks = statistics == SoftmaxStatistics::reduced && !loss.is_gathered && b.tp() > 1;
+    // The exponentials that a correction needs are relative to the maximum.
+    const bool online = b.kernels().online_softmax && statistics != SoftmaxStatistics::corrected;
+    if (online && over_ranks) statistics = SoftmaxStatistics::gathered;  // sums cannot wait for the ranks' maximum
     const bool reduces = statistics == SoftmaxStatistics::reduced;
-    const bool over_ranks = reduces && !loss.is_gathered && b.tp() > 1;
     loss.row_max = b.transient("loss.max", {rows}, DType::fp32);
     const SlotIndex sums = b.transient("loss.sums", {2, rows}, DType::fp32);
     loss.lse = b.saved("loss.lse", {rows}, DType::fp32);
-    const bool corrects = statistics == SoftmaxStatistics::corrected;
-    // The exponentials that a correction needs are relative to the maximum.
-    const bool online = b.kernels().online_softmax && !over_ranks && !corrects;
     if (!online) {
         b.op({.kind = OpKind::cross_entropy_max, .rows = rows, .n = n, .in = {loss.logits}, .out = {loss.row_max}});
     }
-    if (over_ranks) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
+    const bool corrects = statistics == SoftmaxStatistics::corrected;
+    if (reduces && over_ranks) b.reduce_region(Boundary::Kind::reduce_max, loss.row_max);
     b.op({.kind = OpKind::cross_entropy_sum,
           .rows = rows,
           .n = n,

@@ -206,7 +206,8 @@ class Traffic : ClosedForms {
 
     /// Embedding: the lookups are reduced in the forward pass and their gradient is gathered in the backward pass.
     /// Head: its input is gathered, the gradient of the input is reduced, and the loss needs a maximum and two sums of
-    /// each token in fp32 or, with gathers_logits, all logits in the activations' type.
+    /// each token in fp32, from each rank with an online softmax, or, with gathers_logits, all logits in the
+    /// activations' type.
     void add_embedding_and_head(const Chunk& chunk, std::int64_t times) {
         if (chunk.has_embedding) {
             reduce_partial_sums(h_, times);
@@ -218,6 +219,8 @@ class Traffic : ClosedForms {
         if (tp_ == 1) return;
         if (kernels_.gathers_logits && !kernels_.fused_cross_entropy) {
             add(GroupAxis::tp, CommKind::all_gather, rows_ * padded_vocab_, activation_, times);
+        } else if (kernels_.online_softmax && !plan_.cluster.device.host_runs_compute) {
+            add(GroupAxis::tp, CommKind::all_gather, 3 * tp_ * rows_, DType::fp32, times);
         } else {
             add(GroupAxis::tp, CommKind::all_reduce, 3 * rows_, DType::fp32, times);
         }

@@ -560,6 +560,8 @@ program::Plan make_plan(const Case& one) {
     plan.model = model_named(one.model);
     plan.cluster = test::made_up_local_cluster();
     plan.implementation = models::load_implementation("orrery");
+    // Little padding, so that each of several tensor-parallel ranks has a part of a tiny vocabulary.
+    plan.implementation.vocab_multiple = 8;
     // Small enough that a tiny model has several buckets, which span layer boundaries.
     plan.implementation.data_parallel.bucket_bytes = 100'000;
     plan.implementation.data_parallel.first_bucket_bytes = 10'000;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/models/layer_samples.h"
+#include "tests/unit/models/unfused.h"
 
 namespace orrery::models {
 namespace {
@@ -180,10 +181,11 @@ TEST(LayerTraffic, ExpertsSendTokensToExpertsAndBack) {
     }
 }
 
-// The embedding reduces partial embeddings. The head reduces three fp32 numbers a token, and its input gradient.
+// The embedding reduces partial embeddings. The head reduces three fp32 numbers a token, and its input gradient. With
+// an online softmax it gathers these numbers of all ranks.
 TEST(LayerTraffic, TheVocabularyIsShardedAsInMegatron) {
     const ModelSpec model = load_model("llama3-8b");
-    const Implementation plain = load_implementation("orrery");
+    const Implementation plain = samples::unfused(load_implementation("orrery"));
     const double tokens = kSequence * kBatch;
     const Wires embedding = wires(model, LayerKind::embedding, plain, {.tp = 4}, Axis::tp, 4);
     EXPECT_DOUBLE_EQ(embedding.forward, 1.5 * hidden_bytes(model));
@@ -191,22 +193,31 @@ TEST(LayerTraffic, TheVocabularyIsShardedAsInMegatron) {
     const Wires head = wires(model, LayerKind::head, plain, {.tp = 4}, Axis::tp, 4);
     EXPECT_DOUBLE_EQ(head.forward, 1.5 * 3 * 4 * tokens);
     EXPECT_DOUBLE_EQ(head.backward, 1.5 * hidden_bytes(model));
+    Implementation online = plain;
+    online.kernels.online_softmax = true;
+    const Wires gathering = wires(model, LayerKind::head, online, {.tp = 4}, Axis::tp, 4);
+    EXPECT_DOUBLE_EQ(gathering.forward, 0.75 * 4 * 3 * 4 * tokens);
+    EXPECT_DOUBLE_EQ(gathering.backward, head.backward);
 }
 
 /// With gathered logits the loss needs no statistics of other ranks: a gather in the activations' type replaces the
-/// reductions of three numbers a token.
+/// reductions of three numbers a token, or their gathers.
 TEST(LayerTraffic, GatheredLogitsReplaceTheStatistics) {
     const ModelSpec model = load_model("llama3-8b");
-    Implementation implementation = load_implementation("orrery");
-    implementation.kernels.fused_cross_entropy = false;
-    const Wires parts = wires(model, LayerKind::head, implementation, {.tp = 4}, Axis::tp, 4);
-    implementation.kernels.gathers_logits = true;
-    const Wires gathered = wires(model, LayerKind::head, implementation, {.tp = 4}, Axis::tp, 4);
-    const double tokens = static_cast<double>(kSequence * kBatch), share = 3.0 / 4;
-    const double statistics = 3 * 4 * tokens * 2 * share;  // an all-reduce moves each number twice
-    EXPECT_DOUBLE_EQ(gathered.forward - parts.forward,
-                     2.0 * tokens * static_cast<double>(model.vocab) * share - statistics);
-    EXPECT_DOUBLE_EQ(gathered.backward, parts.backward);
+    for (const bool online : {false, true}) {
+        Implementation implementation = load_implementation("orrery");
+        implementation.kernels.online_softmax = online;
+        implementation.kernels.fused_cross_entropy = false;
+        const Wires parts = wires(model, LayerKind::head, implementation, {.tp = 4}, Axis::tp, 4);
+        implementation.kernels.gathers_logits = true;
+        const Wires gathered = wires(model, LayerKind::head, implementation, {.tp = 4}, Axis::tp, 4);
+        const double tokens = static_cast<double>(kSequence * kBatch), share = 3.0 / 4;
+        // An all-reduce moves each number twice, a gather moves those of all ranks once.
+        const double statistics = 3 * 4 * tokens * (online ? 4 : 2) * share;
+        EXPECT_DOUBLE_EQ(gathered.forward - parts.forward,
+                         2.0 * tokens * static_cast<double>(model.vocab) * share - statistics);
+        EXPECT_DOUBLE_EQ(gathered.backward, parts.backward);
+    }
 }
 
 }  // namespace

@@ -71,13 +71,31 @@ TEST(FusedOperators, KeepARecomputedPartApartFromOneThatIsNot) {
     EXPECT_TRUE(fuses({"mlp_in", "activation"}, OpKind::linear_forward));
 }
 
-/// A mask, or a maximum that ranks reduce, lies between the parts.
 TEST(FusedOperators, NeedTheirPartsSideBySide) {
     EXPECT_FALSE(fused_kinds(plan_for_gpus({.dropout = 0.1})).contains(OpKind::layer_norm_forward));
     const std::map<OpKind, int> of_two = fused_kinds(plan_for_gpus({.tp = 2, .sequence_parallel = true}));
-    EXPECT_FALSE(of_two.contains(OpKind::cross_entropy_sum));
     EXPECT_TRUE(of_two.contains(OpKind::layer_norm_forward));
     EXPECT_TRUE(of_two.contains(OpKind::linear_forward));
+}
+
+/// The passes over the logits of one micro-batch, and the parts of the vocabulary whose statistics the loss combines.
+TEST(FusedOperators, ReadTheLogitsTwiceOnEachOfSeveralRanks) {
+    const auto passes = [](const Plan& plan) {
+        std::map<OpKind, std::int64_t> kinds;
+        for (const Body& body : lower(plan).bodies) {
+            for (const models::Operator& op : body.operators) {
+                if (op.kind == OpKind::cross_entropy_max || op.kind == OpKind::cross_entropy_sum) ++kinds[op.kind];
+                if (op.kind == OpKind::cross_entropy_loss) kinds[op.kind] = op.sources;
+            }
+        }
+        return kinds;
+    };
+    using Kinds = std::map<OpKind, std::int64_t>;
+    Plan plan = plan_for_gpus({.tp = 4});
+    EXPECT_EQ(passes(plan), (Kinds{{OpKind::cross_entropy_sum, 1}, {OpKind::cross_entropy_loss, 4}}));
+    plan.implementation = models::samples::unfused(plan.implementation);
+    EXPECT_EQ(passes(plan),
+              (Kinds{{OpKind::cross_entropy_max, 1}, {OpKind::cross_entropy_sum, 1}, {OpKind::cross_entropy_loss, 0}}));
 }
 
 /// What a plan recomputes decides about its memory, whether or not it fuses.

@@ -227,7 +227,10 @@ TEST(ProgramVolumes, SequenceParallelPipeline) {
     EXPECT_FALSE(first.contains({Stream::pp_recv_forward, CommKind::recv}));
     EXPECT_FALSE(first.contains({Stream::dp, CommKind::all_reduce}));
     const auto last = volume_map(program, 1);
-    EXPECT_EQ(last.at({Stream::tp, CommKind::all_gather}).operations, 4 * (6 * 2 + 2));
+    // Stage 1: 6 gathers per block, 2 of the head's input, and 2 of the maxima and the sums of 32 tokens' softmax.
+    EXPECT_EQ(last.at({Stream::tp, CommKind::all_gather}).operations, 4 * (6 * 2 + 2 + 2));
+    EXPECT_EQ(last.at({Stream::tp, CommKind::all_gather}).message_bytes,
+              4 * ((6 * 2 + 2) * message + 2 * (1 + 2) * 32 * 4));
     EXPECT_EQ(last.at({Stream::pp_send_backward, CommKind::send}).wire_bytes, 4 * message / 2);
 }
 
