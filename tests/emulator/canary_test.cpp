@@ -20,6 +20,9 @@ constexpr unsigned kThreads = 256;
 __global__ void fill_kernel(float* to, float value) {
     to[blockIdx.x * blockDim.x + threadIdx.x] = value;
 }
+__global__ void fill_backwards_kernel(float* to, float value) {
+    to[-static_cast<int>(threadIdx.x)] = value;
+}
 __global__ void copy_kernel(const float* from, float* to) {
     to[threadIdx.x] = from[threadIdx.x];
 }
@@ -298,6 +301,16 @@ TEST_F(CanariesDeathTest, KernelsCannotLeaveTheirBlock) {
             stream.finish();
         },
         "device code touched memory outside of its blocks");
+    for (const std::int64_t floats : {std::int64_t{64}, std::int64_t{1} << 18U}) {
+        const auto fill = [&](float* (*end_of)(float*)) {
+            const Stream stream;
+            const Floats a(floats);
+            EXPECT_CUDA(launch(stream, 1, 64, fill_backwards_kernel, end_of(a.data()), 1.0F));
+            stream.finish();
+        };
+        fill([](float* a) { return a + 63; });
+        EXPECT_DEATH(fill([](float* a) { return a + 62; }), "device code wrote in front of a block") << floats;
+    }
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace {
 // Between two looks at peers that a collective waits for: the first pause, doubled up to the longest one while nothing
 // moves, because looks take processor time from the peers.
 constexpr std::chrono::microseconds kPause{30}, kMostPause{400};
-constexpr std::chrono::microseconds kGlance{100};  // between two looks whether peers wait for a queued collective
+// Between two looks whether peers wait for a queued collective, and of a host that polls whether an event is complete.
+constexpr std::chrono::microseconds kGlance{100};
 
 bool is_lost_by_fork = false;
 
@@ -211,7 +212,8 @@ cudaError_t Device::wait_for(std::unique_lock<std::mutex>& lock, CUstream_st* st
         wake_.notify_all();
         news_.wait(lock, [&] { return broken_ != cudaSuccess || is_done(stream, number); });
     }
-    news_.wait(lock, [&] { return !works_; });  // until nobody but the device's own thread can touch its memory
+    news_.wait(lock, [&] { return !works_; });
+    memory_.lock();
     return broken_;
 }
 
@@ -232,20 +234,23 @@ cudaError_t Device::finish(cudaEvent_t event) {
     return error;
 }
 
-/// The first query of a recording that is not complete only says so, since a device may be that late. The next ones
-/// make the device work.
+/// The first query of a recording that is not complete only says so, since a device may be that late. The second one
+/// makes the device work. The next ones take a while, because a host that polls takes processor time from the devices.
 cudaError_t Device::query(cudaEvent_t event) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (broken_ != cudaSuccess) return broken_;
     EventState& state = *event->state;
     const auto pending = state.pending.find(state.recorded);
     if (pending == state.pending.end()) {
         acquire(&state.order);
+        if (!works_) memory_.lock();
         return cudaSuccess;
     }
-    if (++state.queries > 1) {
+    if (++state.queries == 2) {
         need(demand_, pending->second.first, pending->second.second);
         wake_.notify_all();
+    } else if (state.queries > 2) {
+        news_.wait_for(lock, kGlance);
     }
     return cudaErrorNotReady;
 }
@@ -429,7 +434,7 @@ void Device::work() {
             moves = step_once(lock, demand);
             std::erase_if(demand, [&](const auto& one) { return is_done(one.first, one.second); });
         }
-        memory_.lock();
+        memory_.rest();
         works_ = false;
         forget_done();
         if (broken_ != cudaSuccess) drop_all();

@@ -8,10 +8,12 @@
 #include <cstring>
 
 #include "tests/emulator/emulated_memory.h"
+#include "tests/emulator/fatal.h"
 
 namespace emulated {
 namespace {
 
+constexpr std::size_t kHugePage = std::size_t{2} << 20U, kLarge = kHugePage / 8;
 constexpr std::size_t kAlignment = 256;  // of a block's beginning, as cudaMalloc guarantees
 
 std::size_t page() {
@@ -39,18 +41,25 @@ void explain(int signal, siginfo_t* info, void*) {
 
 Memory::Memory(std::int64_t device_bytes) : total_(device_bytes), used_(kContextBytes) {}
 
+/// A block's end is followed by a page that stays inaccessible. A large block is padded in front to whole huge pages,
+/// because to open and to close it takes as long as it has pages.
 void* Memory::allocate(std::int64_t bytes) {
     if (bytes == 0) return nullptr;
     const std::size_t size = rounded(static_cast<std::size_t>(bytes), kAlignment);
     if (used() + static_cast<std::int64_t>(size) > total_) return nullptr;
-    const std::size_t page_bytes = rounded(size, page());
-    void* const pages = mmap(nullptr, page_bytes + page(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) return nullptr;
-    madvise(pages, page_bytes, MADV_HUGEPAGE);  // if it can be had: the fewer pages, the faster are open() and lock()
+    const std::size_t unit = size < kLarge ? page() : kHugePage;
+    const std::size_t page_bytes = rounded(size, unit), mapped_bytes = page_bytes + unit + page();
+    void* const mapping = mmap(nullptr, mapped_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping == MAP_FAILED) return nullptr;
+    std::byte* const pages =
+        static_cast<std::byte*>(mapping) + (unit - reinterpret_cast<std::uintptr_t>(mapping) % unit);
+    mprotect(pages, page_bytes, PROT_READ | PROT_WRITE);
+    madvise(pages, page_bytes, MADV_HUGEPAGE);
     std::memset(pages, 0xff, page_bytes);
-    mprotect(pages, page_bytes + page(), PROT_NONE);
-    std::byte* const memory = static_cast<std::byte*>(pages) + (page_bytes - size);
-    add(memory, {.pages = static_cast<std::byte*>(pages), .page_bytes = page_bytes, .bytes = size});
+    mprotect(pages, page_bytes, PROT_NONE);
+    std::byte* const memory = pages + (page_bytes - size);
+    add(memory,
+        {.mapping = mapping, .mapped_bytes = mapped_bytes, .pages = pages, .page_bytes = page_bytes, .bytes = size});
     used_ += static_cast<std::int64_t>(size);
     return memory;
 }
@@ -62,8 +71,12 @@ void* Memory::allocate_pinned(std::int64_t bytes) {
     if (pages == MAP_FAILED) return nullptr;
     std::memset(pages, 0xff, page_bytes);
     auto* const memory = static_cast<std::byte*>(pages);
-    add(memory,
-        {.pages = memory, .page_bytes = page_bytes, .bytes = static_cast<std::size_t>(bytes), .is_pinned = true});
+    add(memory, {.mapping = pages,
+                 .mapped_bytes = page_bytes,
+                 .pages = memory,
+                 .page_bytes = page_bytes,
+                 .bytes = static_cast<std::size_t>(bytes),
+                 .is_pinned = true});
     return pages;
 }
 
@@ -72,8 +85,10 @@ bool Memory::free(void* memory) {
     if (found == blocks_.end() || found->second.is_pinned) return false;
     const Block block = found->second;
     erase(found);
-    munmap(block.pages, block.page_bytes + page());
+    const bool was_written = is_written_before(block);
+    munmap(block.mapping, block.mapped_bytes);
     used_ -= static_cast<std::int64_t>(block.bytes);
+    if (was_written) die("device code wrote in front of a block");
     return true;
 }
 
@@ -82,8 +97,15 @@ bool Memory::free_pinned(void* memory) {
     if (found == blocks_.end() || !found->second.is_pinned) return false;
     const Block block = found->second;
     erase(found);
-    munmap(block.pages, block.page_bytes);
+    munmap(block.mapping, block.mapped_bytes);
     return true;
+}
+
+/// Whether anybody has changed the padding.
+bool Memory::is_written_before(const Block& block) {
+    mprotect(block.pages, block.page_bytes, PROT_READ);
+    const std::byte *const begin = block.pages, *const memory = begin + (block.page_bytes - block.bytes);
+    return std::any_of(begin, memory, [](std::byte one) { return one != std::byte{0xff}; });
 }
 
 const Memory::Block* Memory::find(const void* memory) const {

@@ -1,6 +1,7 @@
 // The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works, each block
 // from the first access on. Most of the time the device only looks whether its peers have arrived and touches nothing.
 // Fresh memory is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
+// What is written in front of a block is found when it is freed.
 #pragma once
 
 #include <atomic>
@@ -33,8 +34,12 @@ class Memory {
     /// Whether all of these bytes are in one block of the place of the first.
     [[nodiscard]] bool is_whole(const void* memory, std::size_t bytes) const;
 
-    /// Lets the device, or nobody, touch device memory.
+    /// Lets the device touch device memory.
     void unlock();
+    /// Opens no further block while the device rests, but keeps open those that are: it often goes on before the host
+    /// learns anything.
+    void rest() { unlocked_ = false; }
+    /// Lets nobody touch device memory. For the host, when it has waited for the device.
     void lock();
     [[nodiscard]] bool is_unlocked() const { return unlocked_; }
     /// After an access failed: makes the block accessible if the device may touch it. False if it may not.
@@ -43,8 +48,10 @@ class Memory {
 
   private:
     struct Block {
-        std::byte* pages = nullptr;  // of device memory: including the guard page
-        std::size_t page_bytes = 0;  // without the guard page
+        void* mapping = nullptr;  // of device memory: the padding, the pages and the page behind them
+        std::size_t mapped_bytes = 0;
+        std::byte* pages = nullptr;  // accessible while the block is open; it ends with them
+        std::size_t page_bytes = 0;
         std::size_t bytes = 0;
         bool is_pinned = false;
         mutable bool is_open = false;
@@ -65,6 +72,7 @@ class Memory {
     };
     using Blocks = std::map<const std::byte*, Block>;
 
+    [[nodiscard]] static bool is_written_before(const Block& block);
     void add(std::byte* memory, const Block& block);
     void erase(Blocks::iterator block);
     [[nodiscard]] const Block* find(const void* memory) const;
