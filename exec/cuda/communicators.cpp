@@ -33,7 +33,7 @@ struct Communicators::Impl {
     int exceptions = std::uncaught_exceptions();
 
     void make_world();
-    void make_parts(const std::vector<std::vector<int>>& of_ranks);
+    void make_parts(const std::vector<std::vector<int>>& of_ranks, bool shares_buffers);
     void make_links(const program::PerStream<int>& peers);
     ncclComm_t split(int color, int key, bool shares_buffers);
     void connect(cudaStream_t stream, float* scratch);
@@ -145,7 +145,7 @@ ncclComm_t Communicators::Impl::split(int color, int key, bool shares_buffers) {
 }
 
 /// The communicators of an axis, whose groups have no common rank. Groups that have one already are left out.
-void Communicators::Impl::make_parts(const std::vector<std::vector<int>>& of_ranks) {
+void Communicators::Impl::make_parts(const std::vector<std::vector<int>>& of_ranks, bool shares_buffers) {
     const std::vector<int>& mine = of_ranks[static_cast<std::size_t>(transport.rank())];
     const bool is_new = mine.size() > 1 && !by_members.contains(mine);
     // All ranks take part in a split, those without a new group as members of no part. Whether any has one is the same
@@ -153,7 +153,7 @@ void Communicators::Impl::make_parts(const std::vector<std::vector<int>>& of_ran
     if (transport.first_of(is_new ? "new" : "").empty()) return;
     const int color = is_new ? mine.front() : NCCL_SPLIT_NOCOLOR;
     const auto key = static_cast<int>(std::find(mine.begin(), mine.end(), transport.rank()) - mine.begin());
-    const ncclComm_t part = split(color, key, true);
+    const ncclComm_t part = split(color, key, shares_buffers);
     if (is_new) keep(part, mine);
 }
 
@@ -235,10 +235,14 @@ Communicators::Communicators(const Partners& partners, Transport& transport, ker
     const bool transfers = std::any_of(partners.peers.begin(), partners.peers.end(), [](int one) { return one >= 0; });
     const bool any = any_group || !transport.first_of(transfers ? "transfers" : "").empty();
     if (any) impl_->make_world();
-    for (const program::GroupAxis axis : program::kAxes) {
+    const auto make_parts = [&](program::GroupAxis axis, bool shares_buffers) {
         std::vector<std::vector<int>> of_ranks;
         for (const std::string& one : texts[axis]) of_ranks.push_back(ranks_of(one));
-        if (any) impl_->make_parts(of_ranks);
+        if (any) impl_->make_parts(of_ranks, shares_buffers);
+    };
+    make_parts(program::GroupAxis::pipeline, false);  // first, since axes with the same members share a communicator
+    for (const program::GroupAxis axis : program::kAxes) {
+        make_parts(axis, true);
         const GroupIndex group = impl_->groups.add({});
         if (members[axis].empty()) continue;
         groups_[axis].index = group;

@@ -17,8 +17,9 @@ class Communicators {
     /// ranks. Throws JobError naming the call if NCCL is missing or fails.
     ///
     /// Communicators of groups are parts of one communicator of all ranks and share its buffers, so that NCCL runs
-    /// their operations one after the other, in the order in which they were queued. Those of pipelines have buffers of
-    /// their own: a transfer may have to wait for its other end while collectives and other transfers go on.
+    /// their operations one after the other, in the order in which they were queued. Those of pipelines, for transfers
+    /// and for a vocabulary that is spread over the stages, have buffers of their own: an operation may have to wait
+    /// for another stage while collectives and other transfers go on.
     Communicators(const Partners& partners, Transport& transport, kernels::cuda::StreamHandle stream, float* scratch);
     /// Waits for the communication in flight; if the stack is unwinding, ends it instead.
     ~Communicators();

@@ -88,13 +88,18 @@ std::int64_t pipeline_streams(const program::Program& program, const program::Ra
     return std::ssize(streams);
 }
 
-/// A device holds what the Program predicts: tensors, memory of kernels, a communicator of all ranks, and one for each
-/// stream of pipeline transfers. Parts of communicators take some multiples of emulated::kSharedBytes.
+/// A device holds what the Program predicts: tensors, memory of kernels, a communicator of all ranks, one for each
+/// stream of pipeline transfers, and one for a vocabulary that is spread over the stages, if these are not all ranks.
+/// Parts of communicators take some multiples of emulated::kSharedBytes.
 void expect_memory_of_program(const program::Program& program, const program::RunRecord& record) {
     constexpr std::int64_t kMostRounding = std::int64_t{1} << 16;  // of the arena's regions and of blocks
+    const program::Parallelism& p = program.plan->parallelism;
+    const bool spreads_vocabulary =
+        p.vocabulary_parallel != program::VocabularyParallel::none && p.pp < program.world_size();
     for (const program::RankRecord& rank : record.ranks) {
         const program::RankClass& ranks = program.classes[rank.rank_class];
-        const std::int64_t communicators = (program.world_size() > 1 ? 1 : 0) + pipeline_streams(program, ranks);
+        const std::int64_t communicators =
+            (program.world_size() > 1 ? 1 : 0) + pipeline_streams(program, ranks) + (spreads_vocabulary ? 1 : 0);
         const std::int64_t rest = rank.memory_peak_bytes - emulated::kContextBytes - ranks.memory.allocated(false) -
                                   program::kernel_memory(program, ranks).bytes(emulated::kComputeCapability) -
                                   communicators * emulated::kOwnBytes;

@@ -273,5 +273,22 @@ TEST_F(RunOnEmulatedGpus, CollectivesOfTwoCommunicatorsDoNotWaitForEachOther) {
     EXPECT_TRUE(is_stuck);  // else this test shows nothing
 }
 
+/// The last stage begins a collective over the stages before the first stage has its gradient, and meanwhile exchanges
+/// tokens among its experts, on which that gradient depends.
+TEST_F(RunOnEmulatedGpus, AVocabularyOverStagesDoesNotHoldUpExperts) {
+    program::Plan plan = gpu_plan(
+        {.model = "tiny-llama", .dp = 2, .pp = 2, .micro_batches = 2, .ep = 2, .adjust = [](models::ModelSpec& model) {
+             model.moe = {.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 32};
+         }});
+    plan.parallelism.vocabulary_parallel = program::VocabularyParallel::one_barrier;
+    plan.training.expert_load.largest = 2;
+    program::check_plan(plan, plan.name);
+    write_file_atomically(path(), program::to_json_text(plan));
+    for (const char* seed : {"0", "1", "2"}) {
+        const CommandResult result = run({std::string("EMULATED_CUDA_SEED=") + seed, "EMULATED_CUDA_ONE_COLLECTIVE=1"});
+        EXPECT_EQ(result.exit_code, 0) << "seed " << seed << ": " << result.err;
+    }
+}
+
 }  // namespace
 }  // namespace orrery::test
