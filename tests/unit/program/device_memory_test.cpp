@@ -86,6 +86,16 @@ TEST(DeviceMemory, PartsOfTheExecutorsCommunicatorShareBuffers) {
     EXPECT_EQ(bytes("orrery", 2), in_node + 2 * 2 * kNcclConnectionBytes);
 }
 
+/// Its collectives do not hold up those of other parts. If the stages are all ranks, there are no others.
+TEST(DeviceMemory, AVocabularyOverStagesHasBuffersOfItsOwn) {
+    for (const std::int64_t dp : {1, 2}) {
+        Plan plan = gpu_plan({.dp = dp, .pp = 2, .bf16 = true});
+        const std::int64_t before = first_stage(plan).communicators;
+        plan.parallelism.vocabulary_parallel = VocabularyParallel::two_barriers;
+        EXPECT_EQ(first_stage(plan).communicators - before, dp == 1 ? 0 : 3 * 16 * kNcclConnectionBytes) << dp;
+    }
+}
+
 std::int64_t framework_bytes(const Plan& plan) {
     return lower(plan).classes[0].memory.framework;
 }
