@@ -6,6 +6,10 @@
 // One rank may stand for its class. The ranks of a class execute the same actions, and each of them is paired or
 // grouped with the same number of ranks of another class. So if all ranks of each class are equally far, they still are
 // after the next completion, even if the pairs of the classes form a ring.
+//
+// On GPUs the executor's communicators share buffers (exec/cuda/communicators.h), so that NCCL may run the collectives
+// of a rank one after the other, in issue order. A second dry run lets them complete in this order only. Transfers, and
+// the collectives of a vocabulary over the stages, have buffers of their own.
 #include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
@@ -15,9 +19,17 @@ constexpr std::int32_t kSteps = 2;  // the second step may begin before the firs
 
 class DryRun {
   public:
-    DryRun(const Program& program, const Traces& traces)
-        : program_(program), traces_(traces), completed_(traces.size()), partners_(traces.size()) {
+    /// `shares_buffers`: whether NCCL's communicators do.
+    DryRun(const Program& program, const Traces& traces, bool shares_buffers)
+        : program_(program),
+          traces_(traces),
+          shares_buffers_(shares_buffers),
+          completed_(traces.size()),
+          partners_(traces.size()),
+          turns_(traces.size()) {
         for (const ClassIndex c : traces.indices()) find_partners(c);
+        if (!shares_buffers) return;
+        for (const ClassIndex c : traces.indices()) find_turns(c);
     }
 
     void run() {
@@ -50,10 +62,42 @@ class DryRun {
         }
         return nullptr;
     }
-    /// The head of the stream if all its events have happened, otherwise null.
+    /// The head of the stream if all its events have happened and it need not wait for its turn, otherwise null.
     [[nodiscard]] const Call* ready_head(ClassIndex c, Stream stream) const {
         const Call* call = head(c, stream);
-        return call == nullptr || missing(c, *call) != nullptr ? nullptr : call;
+        return call == nullptr || missing(c, *call) != nullptr || awaits_turn(c, *call) ? nullptr : call;
+    }
+
+    /// Finds the collectives that share buffers.
+    void find_turns(ClassIndex c) {
+        const std::int64_t rank = representative(program_, c);
+        const std::vector<std::int64_t> stages = program_.group_of(GroupAxis::pipeline, rank);
+        const bool stages_have_own = program_.plan->parallelism.vocabulary_parallel != VocabularyParallel::none &&
+                                     std::ssize(stages) < program_.world_size();
+        PerAxis<bool> shares{};
+        for (const GroupAxis axis : kAxes) {
+            if (is_pair(axis)) continue;
+            const std::vector<std::int64_t> group = program_.group_of(axis, rank);
+            shares[axis] = group.size() > 1 && !(stages_have_own && group == stages);
+        }
+        Turns& turns = turns_[c];
+        for (const Call& call : traces_[c].calls) {
+            const Instruction& one = instruction_of(program_, call);
+            const bool in_turn = one.is_communication && shares[one.communication.axis];
+            turns.is_in_turn.push_back(in_turn);
+            if (in_turn) turns.calls.push_back(&call);
+        }
+    }
+    [[nodiscard]] bool is_in_turn(ClassIndex c, const Call& call) const {
+        return shares_buffers_ && turns_[c].is_in_turn[static_cast<std::size_t>(&call - traces_[c].calls.data())];
+    }
+    [[nodiscard]] bool awaits_turn(ClassIndex c, const Call& call) const {
+        return is_in_turn(c, call) && turns_[c].calls[turns_[c].completed % turns_[c].calls.size()] != &call;
+    }
+
+    void complete(ClassIndex c, Stream stream) {
+        if (is_in_turn(c, *head(c, stream))) ++turns_[c].completed;
+        ++completed_[c][stream];
     }
 
     void find_partners(ClassIndex c) {
@@ -96,9 +140,9 @@ class DryRun {
                 const Call* reached = ready_head(other, theirs);
                 if (reached == nullptr || instruction_of(program_, *reached).communication.axis != axis) return false;
             }
-            for (const ClassIndex other : others) ++completed_[other][theirs];
+            for (const ClassIndex other : others) complete(other, theirs);
         }
-        ++completed_[c][stream];
+        complete(c, stream);
         return true;
     }
 
@@ -113,8 +157,9 @@ class DryRun {
                 if (first.rank_class < 0) first = site;
                 const Event* event = missing(c, *call);
                 stuck += text("\n  {} waits for {}", describe(program_, site),
-                              event == nullptr ? "its partner"
-                                               : text("instruction {} of the stream {}", event->count, event->stream));
+                              event != nullptr ? text("instruction {} of the stream {}", event->count, event->stream)
+                              : awaits_turn(c, *call) ? "an earlier collective, whose NCCL buffers it shares"
+                                                      : "its partner");
             }
         }
         if (stuck.empty()) return;
@@ -123,6 +168,7 @@ class DryRun {
 
     const Program& program_;
     const Traces& traces_;
+    const bool shares_buffers_;
     IndexedVector<ClassIndex, PerStream<std::int32_t>> completed_;
     struct Partners {
         std::vector<Stream> streams;  // that the class uses
@@ -131,12 +177,21 @@ class DryRun {
         PerAxis<std::vector<ClassIndex>> by_axis;
     };
     IndexedVector<ClassIndex, Partners> partners_;
+    /// Of the class's collectives that share buffers.
+    struct Turns {
+        std::vector<bool> is_in_turn;  // by call
+        std::vector<const Call*> calls;
+        std::size_t completed = 0;  // in all steps
+    };
+    IndexedVector<ClassIndex, Turns> turns_;
 };
 
 }  // namespace
 
 void check_progress(const Program& program, const Traces& traces) {
-    DryRun(program, traces).run();
+    DryRun(program, traces, false).run();
+    const bool on_gpus = program.plan->implementation.executable && !program.plan->cluster.device.host_runs_compute;
+    if (on_gpus) DryRun(program, traces, true).run();
 }
 
 }  // namespace orrery::program::rules

@@ -191,6 +191,13 @@ std::string name_of_seeded(const testing::TestParamInfo<SeededCase>& info) {
     return name + "_seed" + std::to_string(info.param.seeds.front());
 }
 
+/// Also where NCCL runs the collectives that share buffers one after the other.
+TEST(PlansForGpus, CannotDeadlock) {
+    for (const Case& one : cases_of_ranks(1, 8)) {
+        EXPECT_NO_THROW(program::validate(program::lower(gpu_plan(one)))) << one;
+    }
+}
+
 class OnEmulatedGpus : public testing::TestWithParam<SeededCase> {};
 
 TEST_P(OnEmulatedGpus, TrainsLikeCpuRanks) {

@@ -2,6 +2,10 @@
 // units, staging buffers, copies, offloading, experts and context. Each rule is broken in one way.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+
+#include "sim/program/validate_rules.h"
 #include "tests/unit/program/broken_programs.h"
 
 namespace orrery::program {
@@ -329,6 +333,32 @@ TEST(ValidateShards, WindowOfUnits) {
     Program program = unit_program();
     program.classes[0].parameter_buffer_elements += 64;
     expect_breaks(program, "footprint", "parameter_buffer_elements");
+}
+
+/// The last stage begins a collective over the stages before it exchanges tokens, on which the first stage's gradient
+/// depends. So a vocabulary over the stages must not share NCCL's buffers with experts, as if it were none.
+TEST(ValidateProgress, CollectivesThatShareBuffersWaitForEachOther) {
+    Plan plan = make_plan({.dp = 2, .pp = 2, .ep = 2});
+    plan.model.moe = {.expert_count = 4, .top_k = 2, .expert_ffn_hidden = 64};
+    plan.model.mlp_bias = false;
+    plan.parallelism.vocabulary_parallel = VocabularyParallel::one_barrier;
+    plan.cluster.device.host_runs_compute = false;
+    Program program = lower(plan);
+    ASSERT_EQ(message_of(program), "");
+    plan.parallelism.vocabulary_parallel = VocabularyParallel::none;
+    program.plan = std::make_shared<const Plan>(plan);
+    const rules::Traces traces = rules::traces_of(program);
+    try {
+        rules::check_progress(program, traces);
+        FAIL() << "no deadlock was found";
+    } catch (const BugError& error) {
+        EXPECT_NE(std::string(error.what()).find("waits for an earlier collective, whose NCCL buffers it shares"),
+                  std::string::npos)
+            << error.what();
+    }
+    plan.cluster.device.host_runs_compute = true;  // ranks on CPU cores have no such buffers
+    program.plan = std::make_shared<const Plan>(plan);
+    EXPECT_NO_THROW(rules::check_progress(program, traces));
 }
 
 TEST(ValidateShards, ExpertsOutsideTheirRange) {
