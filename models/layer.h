@@ -26,7 +26,7 @@ inline constexpr int kLayerKinds = 4;
 
 /// How ranks with parts of a vocabulary compute the softmax over all of it.
 enum class SoftmaxStatistics : std::uint8_t {
-    reduced,    // all-reduce of the maximum, then of the sums relative to it; gathered with an online softmax
+    reduced,    // all-reduce of the maximum, then of the sums relative to it; with an online softmax as `gathered`
     gathered,   // all-gather of each rank's maximum and of the sums relative to its own maximum, without a reduction
                 // first
     corrected,  // gathered while the product for the hidden state's gradient runs; the product is then corrected

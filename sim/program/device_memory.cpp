@@ -39,7 +39,7 @@ void for_each_communication(const Program& program, const RankClass& rank_class,
 }
 
 /// The executor has a communicator of all ranks, whose parts share its buffers, one for each stream of pipeline
-/// transfers, and, if these are not all ranks, one for the stages over which a vocabulary is spread.
+/// transfers, and one for the stages over which a vocabulary is spread.
 std::int64_t bytes_of_executor(const Program& program, const RankClass& rank_class, std::int64_t rank) {
     const topologies::ClusterSpec& cluster = program.plan->cluster;
     bool communicates = false;
@@ -50,12 +50,10 @@ std::int64_t bytes_of_executor(const Program& program, const RankClass& rank_cla
     std::int64_t bytes =
         communicator_bytes(shape_of_all(program.world_size(), cluster.devices_per_node), cluster.device);
     std::set<Stream> streams;
-    bool spreads_vocabulary = false;
     for_each_communication(program, rank_class, [&](const Instruction& instruction) {
         if (is_pipeline(instruction.stream)) streams.insert(instruction.stream);
-        spreads_vocabulary = spreads_vocabulary || instruction.communication.axis == GroupAxis::pipeline;
     });
-    if (spreads_vocabulary && program.plan->parallelism.pp < program.world_size()) {
+    if (stages_have_own_buffers(program.plan->parallelism)) {
         bytes += communicator_bytes(
             shape_of(program.group_of(GroupAxis::pipeline, rank), false, cluster.devices_per_node), cluster.device);
     }
@@ -107,6 +105,10 @@ std::int64_t bytes_beyond_single_weights(const Program& program, const RankClass
 }
 
 }  // namespace
+
+bool stages_have_own_buffers(const Parallelism& parallelism) {
+    return parallelism.spreads_vocabulary() && parallelism.pp < parallelism.world_size();
+}
 
 std::int64_t communicator_bytes(const CommunicatorShape& shape, const topologies::DeviceProfile& device) {
     if (shape.ranks < 2 || device.host_runs_compute) return 0;

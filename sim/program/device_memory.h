@@ -31,6 +31,9 @@ struct CommunicatorShape {
 [[nodiscard]] std::int64_t communicator_bytes(const CommunicatorShape& shape, const topologies::DeviceProfile& device);
 /// The communicator of all ranks, which fill one node after the other.
 [[nodiscard]] CommunicatorShape shape_of_all(std::int64_t ranks, std::int64_t devices_per_node);
+/// Of the executor on GPUs (exec/cuda/communicators.h): whether the communicator of the stages over which a vocabulary
+/// is spread has buffers of its own. If they are all ranks, it is the communicator of all ranks.
+[[nodiscard]] bool stages_have_own_buffers(const Parallelism& parallelism);
 /// The kinds that do not depend on the plan: context, workspaces, runtime.
 [[nodiscard]] DeviceMemory fixed_device_memory(const topologies::DeviceProfile& device,
                                                const models::Implementation& implementation);

@@ -10,6 +10,7 @@
 // On GPUs the executor's communicators share buffers (exec/cuda/communicators.h), so that NCCL may run the collectives
 // of a rank one after the other, in issue order. A second dry run lets them complete in this order only. Transfers, and
 // the collectives of a vocabulary over the stages, have buffers of their own.
+#include "sim/program/device_memory.h"
 #include "sim/program/validate_rules.h"
 
 namespace orrery::program::rules {
@@ -72,12 +73,12 @@ class DryRun {
     void find_turns(ClassIndex c) {
         const std::int64_t rank = representative(program_, c);
         const std::vector<std::int64_t> stages = program_.group_of(GroupAxis::pipeline, rank);
-        const bool stages_have_own = program_.plan->parallelism.vocabulary_parallel != VocabularyParallel::none &&
-                                     std::ssize(stages) < program_.world_size();
+        const bool stages_have_own = stages_have_own_buffers(program_.plan->parallelism);
         PerAxis<bool> shares{};
         for (const GroupAxis axis : kAxes) {
             if (is_pair(axis)) continue;
             const std::vector<std::int64_t> group = program_.group_of(axis, rank);
+            // Axes with the same members share a communicator.
             shares[axis] = group.size() > 1 && !(stages_have_own && group == stages);
         }
         Turns& turns = turns_[c];

@@ -5,9 +5,11 @@
 #include <nccl.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <thread>
 
 #include "tests/emulator/processes.h"
 #include "tests/emulator/streams.h"
@@ -290,6 +292,14 @@ TEST_F(CanariesDeathTest, HostCodeCannotTouchDeviceMemory) {
     const volatile float* const touched = a.data();
     EXPECT_DEATH(static_cast<void>(*touched), "host code touched device memory");
     EXPECT_DEATH(a.data()[3] = 1.0F, "host code touched device memory");
+    // Nor if it has found by asking that the device has done its work.
+    const Event done;
+    EXPECT_CUDA(launch(stream, 1, 32, fill_kernel, a.data(), 2.0F));
+    EXPECT_CUDA(cudaEventRecord(done, stream));
+    while (cudaEventQuery(done) == cudaErrorNotReady) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // until the device rests
+    EXPECT_DEATH(static_cast<void>(*touched), "host code touched device memory");
 }
 
 TEST_F(CanariesDeathTest, KernelsCannotLeaveTheirBlock) {

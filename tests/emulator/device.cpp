@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "tests/emulator/fatal.h"
 
@@ -243,6 +244,7 @@ cudaError_t Device::query(cudaEvent_t event) {
     const auto pending = state.pending.find(state.recorded);
     if (pending == state.pending.end()) {
         acquire(&state.order);
+        closes_memory_ = works_;
         if (!works_) memory_.lock();
         return cudaSuccess;
     }
@@ -434,7 +436,7 @@ void Device::work() {
             moves = step_once(lock, demand);
             std::erase_if(demand, [&](const auto& one) { return is_done(one.first, one.second); });
         }
-        memory_.rest();
+        std::exchange(closes_memory_, false) ? memory_.lock() : memory_.rest();
         works_ = false;
         forget_done();
         if (broken_ != cudaSuccess) drop_all();

@@ -162,7 +162,8 @@ class Device {
     int policy_ = 0;
     bool one_collective_ = false;
     bool in_order_ = false;          // see begin_in_order()
-    bool works_ = false;             // device memory is accessible
+    bool works_ = false;             // its thread runs operations
+    bool closes_memory_ = false;     // when it has done so: the host knows of something that is complete
     const void* running_ = nullptr;  // the communicator of the collective that runs
     std::int64_t fault_ = 0, collective_fault_ = 0;
     std::atomic<std::int64_t> grids_ = 0, collectives_ = 0;  // run

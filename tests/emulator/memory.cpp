@@ -144,10 +144,6 @@ bool Memory::is_device_memory(const void* memory) const {
     return place_of(memory) == Place::device;
 }
 
-void Memory::unlock() {
-    unlocked_ = true;
-}
-
 bool Memory::open(const void* memory) {
     const Guard guard(in_use_);
     if (!unlocked_) return false;

@@ -1,7 +1,7 @@
-// The memory of an emulated device. Host code cannot touch it: it is accessible only while the device works, each block
-// from the first access on. Most of the time the device only looks whether its peers have arrived and touches nothing.
-// Fresh memory is full of NaN. A block ends at the end of its last page, followed by a page that nobody can touch.
-// What is written in front of a block is found when it is freed.
+// The memory of an emulated device. The device opens each block at its first access, since most of the time it only
+// looks whether its peers have arrived. Host code cannot touch a block that is not open, and waiting for the device
+// closes all. Fresh memory is full of NaN. A block ends at the end of its last page, followed by a page that nobody can
+// touch. What is written in front of a block is found when it is freed.
 #pragma once
 
 #include <atomic>
@@ -34,12 +34,12 @@ class Memory {
     /// Whether all of these bytes are in one block of the place of the first.
     [[nodiscard]] bool is_whole(const void* memory, std::size_t bytes) const;
 
-    /// Lets the device touch device memory.
-    void unlock();
-    /// Opens no further block while the device rests, but keeps open those that are: it often goes on before the host
-    /// learns anything.
+    /// The device works: its accesses open blocks.
+    void unlock() { unlocked_ = true; }
+    /// The device rests: no further block is opened. Open ones stay so, since it often goes on before the host has
+    /// waited.
     void rest() { unlocked_ = false; }
-    /// Lets nobody touch device memory. For the host, when it has waited for the device.
+    /// The host has waited for the device: all blocks are closed.
     void lock();
     [[nodiscard]] bool is_unlocked() const { return unlocked_; }
     /// After an access failed: makes the block accessible if the device may touch it. False if it may not.

@@ -94,8 +94,7 @@ std::int64_t pipeline_streams(const program::Program& program, const program::Ra
 void expect_memory_of_program(const program::Program& program, const program::RunRecord& record) {
     constexpr std::int64_t kMostRounding = std::int64_t{1} << 16;  // of the arena's regions and of blocks
     const program::Parallelism& p = program.plan->parallelism;
-    const bool spreads_vocabulary =
-        p.vocabulary_parallel != program::VocabularyParallel::none && p.pp < program.world_size();
+    const bool spreads_vocabulary = p.spreads_vocabulary() && p.pp < program.world_size();
     for (const program::RankRecord& rank : record.ranks) {
         const program::RankClass& ranks = program.classes[rank.rank_class];
         const std::int64_t communicators =
