@@ -32,10 +32,13 @@ namespace {
 struct RunOptions {
     std::string plan, trace, record, gradients, paced;
     std::string checkpoint, resume;  // folders
+    std::string backend;             // "cpu", "cuda" or, for that of the plan's cluster, ""
     std::int64_t steps = 10, warm_up = 2, timeout_s = exec::kDefaultTimeout_s, checkpoint_every = 0, keep = 2;
     double stretch = 1;
-    bool json = false, quiet = false, on_cpu = false, emulated = false, deterministic = false, details = false;
+    bool json = false, quiet = false, emulated = false, deterministic = false, details = false;
     SlurmOptions slurm;
+
+    [[nodiscard]] bool on_cpu() const { return backend == "cpu"; }
 };
 
 // How long the other tasks of srun wait while the first one prints the error, since srun may kill all tasks when one
@@ -55,6 +58,7 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     pass("--record", options.record);
     pass("--gradients", options.gradients);
     pass("--paced", options.paced);
+    if (options.paced.empty()) pass("--backend", options.backend);
     if (options.stretch != 1) pass("--stretch", fmt::format("{}", options.stretch));
     pass("--checkpoint", options.checkpoint);
     pass("--resume", options.resume);
@@ -65,7 +69,6 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     if (options.details) arguments.emplace_back("--details");
     if (options.json) arguments.emplace_back("--json");
     if (options.quiet) arguments.emplace_back("--quiet");
-    if (options.on_cpu) arguments.emplace_back("--on-cpu");
     if (options.emulated) arguments.emplace_back("--emulated");
     if (options.deterministic) arguments.emplace_back("--deterministic");
     return arguments;
@@ -108,18 +111,26 @@ struct Job {
     std::optional<program::Durations> durations;
 };
 
+/// A plan for CPU cores has nothing that a GPU could do.
+void check_is_for_gpus(const RunOptions& options, const program::Plan& plan) {
+    const char* flag = options.emulated ? "--emulated" : options.backend == "cuda" ? "--backend cuda" : nullptr;
+    if (flag == nullptr || !plan.cluster.device.host_runs_compute) return;
+    throw InputError(options.plan, "/cluster", plan.cluster.name, fmt::format("a cluster of GPUs with {}", flag));
+}
+
 Job load_job(const RunOptions& options, bool speaks) {
     const program::Plan plan = program::read_plan(options.plan);
     refuse_long_step(plan, options.plan, "orrery run");
     Job job{.program = proven_program(plan_to_run(plan, speaks))};
     check_runnable(*job.program.plan, options.plan);
+    check_is_for_gpus(options, *job.program.plan);
     if (!options.paced.empty()) job.durations = read_durations(options.paced, job.program, options.stretch);
     return job;
 }
 
 /// Paced runs compute nothing, so they can run on any machine.
 void check_backend(const RunOptions& options, const Job& job, int ranks_here) {
-    if (!job.durations) exec::check_backend(job.program, options.on_cpu, ranks_here, options.plan);
+    if (!job.durations) exec::check_backend(job.program, options.on_cpu(), ranks_here, options.plan);
 }
 
 /// nullptr without a terminal or with --quiet.
@@ -145,7 +156,7 @@ int train(const RunOptions& options, const Job& job, exec::Transport& transport)
                            .timeout_s = static_cast<double>(options.timeout_s),
                            .checkpoints = checkpoint_options(options),
                            .gradients_path = options.gradients,
-                           .on_cpu = options.on_cpu,
+                           .on_cpu = options.on_cpu(),
                            .deterministic = options.deterministic,
                            .on_step = line ? show : std::function<void(const exec::FlightRecorder&)>()});
         if (line) line->show({});
@@ -232,6 +243,9 @@ int run_on_slurm(const RunOptions& options, const program::Plan& plan) {
 
 int run_run(const RunOptions& options) {
     (void)exec::fault_of_rank(0);  // throws if ORRERY_FAULT is invalid
+    if (options.emulated && options.on_cpu()) {
+        throw InputError("--backend: got cpu; allowed: cuda, because --emulated emulates GPUs");
+    }
     if (options.emulated && !exec::gpus_are_emulated()) run_emulated(options);
     const bool is_rank = !options.slurm.wanted && exec::under_launcher();
     if (is_rank) {
@@ -243,10 +257,6 @@ int run_run(const RunOptions& options) {
     }
     const Job job = load_job(options, true);
     check_results(options, job.program);
-    if (options.emulated && job.program.plan->cluster.device.host_runs_compute) {
-        throw InputError(options.plan, "/cluster", job.program.plan->cluster.name,
-                         "a cluster of GPUs, which --emulated stands for");
-    }
     if (options.slurm.wanted) return run_on_slurm(options, *job.program.plan);
     check_backend(options, job, static_cast<int>(job.program.world_size()));
     if (job.program.world_size() > 1) {
@@ -294,8 +304,16 @@ void add_run(CLI::App& app, Action& chosen) {
             ->excludes(checkpoint)
             ->excludes(resume);
     add_stretch_option(*command, options->stretch)->needs(paced);
-    command->add_flag("--on-cpu", options->on_cpu,
-                      "Run a plan for GPUs on CPU cores: the same training, but not the same times");
+    CLI::Option* backend = command
+                               ->add_option("--backend", options->backend,
+                                            "Where to run: cpu (CPU cores) or cuda (GPUs); default: what the plan's "
+                                            "cluster consists of")
+                               ->check(CLI::IsMember({"cpu", "cuda"}))
+                               ->excludes(paced);
+    CLI::Option* on_cpu = command->add_flag_callback(
+        "--on-cpu", [options] { options->backend = "cpu"; },
+        "Same as --backend cpu: run a plan for GPUs on CPU cores, the same training, but not the same times");
+    on_cpu->excludes(backend);
     CLI::Option* emulated =
         command->add_flag("--emulated", options->emulated,
                           "Run a plan for GPUs on emulated ones: the code that GPUs run, without their times");
@@ -305,7 +323,7 @@ void add_run(CLI::App& app, Action& chosen) {
     command->add_flag("--json", options->json, "Print orrery.run_record/1 JSON");
     command->add_flag("--quiet", options->quiet, "Print nothing");
     add_slurm_options(*command, options->slurm);
-    emulated->excludes("--on-cpu")->excludes("--trace")->excludes(paced)->excludes("--slurm");
+    emulated->excludes(on_cpu)->excludes("--trace")->excludes(paced)->excludes("--slurm");
     command->footer(
         "Example: orrery run examples/gpt2-dp2.plan.json --steps 5\n"
         "Restartable: orrery run examples/gpt2-dp2.plan.json --steps 4 --checkpoint gpt2.checkpoints "

@@ -68,6 +68,27 @@ TEST(Run, PlansForGpusNeedAGpuOrOnCpu) {
     expect_done(here.run({"run", "gpu.plan.json", "--on-cpu", "--steps", "1", "--warm-up", "0", "--quiet"}));
 }
 
+TEST(Run, TheBackendMayBeNamed) {
+    const Workplace here;
+    here.write("gpu.plan.json", small_plan());
+    here.write("two.plan.json", small_plan(2));
+    here.write("cpu.plan.json", local_plan());
+    for (const char* plan : {"gpu.plan.json", "two.plan.json", "cpu.plan.json"}) {
+        expect_done(here.run({"run", plan, "--backend", "cpu", "--steps", "1", "--warm-up", "0", "--quiet"}));
+    }
+    expect_refused(here.run({"run", "cpu.plan.json", "--backend", "cuda"}), 2,
+                   {"cpu.plan.json: /cluster: got", "allowed: a cluster of GPUs with --backend cuda"});
+    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "tpu"}), 2, {"--backend", "tpu", "cpu", "cuda"});
+    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cpu", "--emulated"}), 2,
+                   {"--backend: got cpu; allowed: cuda, because --emulated emulates GPUs"});
+    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda", "--on-cpu"}), 2, {"--on-cpu", "--backend"});
+    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda", "--paced", "gpu.plan.json"}), 2,
+                   {"--backend", "--paced"});
+    if (std::filesystem::exists("/dev/nvidiactl")) return;
+    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda"}), 2,
+                   {"gpu.plan.json: /cluster: got dgx-h100; allowed: a cluster of CPUs"});
+}
+
 TEST(Run, DeterministicRunsHaveTheSameLossesToTheLastBit) {
     const Workplace here;
     json plan = local_plan(2, 2);
