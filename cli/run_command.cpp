@@ -58,7 +58,7 @@ std::vector<std::string> arguments_of(const RunOptions& options) {
     pass("--record", options.record);
     pass("--gradients", options.gradients);
     pass("--paced", options.paced);
-    if (options.paced.empty()) pass("--backend", options.backend);
+    pass("--backend", options.backend);
     if (options.stretch != 1) pass("--stretch", fmt::format("{}", options.stretch));
     pass("--checkpoint", options.checkpoint);
     pass("--resume", options.resume);
@@ -313,7 +313,7 @@ void add_run(CLI::App& app, Action& chosen) {
     CLI::Option* on_cpu = command->add_flag_callback(
         "--on-cpu", [options] { options->backend = "cpu"; },
         "Same as --backend cpu: run a plan for GPUs on CPU cores, the same training, but not the same times");
-    on_cpu->excludes(backend);
+    on_cpu->excludes(backend)->excludes(paced);
     CLI::Option* emulated =
         command->add_flag("--emulated", options->emulated,
                           "Run a plan for GPUs on emulated ones: the code that GPUs run, without their times");

@@ -82,8 +82,11 @@ TEST(Run, TheBackendMayBeNamed) {
     expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cpu", "--emulated"}), 2,
                    {"--backend: got cpu; allowed: cuda, because --emulated emulates GPUs"});
     expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda", "--on-cpu"}), 2, {"--on-cpu", "--backend"});
-    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda", "--paced", "gpu.plan.json"}), 2,
+    // A paced run computes nothing, on whatever machine.
+    expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda", "--paced", "record.json"}), 2,
                    {"--backend", "--paced"});
+    expect_refused(here.run({"run", "gpu.plan.json", "--on-cpu", "--paced", "record.json"}), 2,
+                   {"--on-cpu", "--paced"});
     if (std::filesystem::exists("/dev/nvidiactl")) return;
     expect_refused(here.run({"run", "gpu.plan.json", "--backend", "cuda"}), 2,
                    {"gpu.plan.json: /cluster: got dgx-h100; allowed: a cluster of CPUs"});
